@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import holdfast
-from holdfast import flow, recorded
+from holdfast import flow
+from holdfast.adapters import as_step
 
 TARGET_MS = 1.0
 IN_MEMORY = "/dev/shm"
@@ -80,7 +81,7 @@ def plain(call: Call) -> Call:
         return f"{number} {TEXT}"
 
     awaits = inspect.iscoroutinefunction(call)
-    return recorded(work_async if awaits else work, name="plain")
+    return as_step(work_async if awaits else work, name="plain")
 
 
 async def _times(calls: int, *made: Call) -> list[list[float]]:
@@ -173,7 +174,7 @@ def _tools(*, awaits: bool) -> Callable[[], AbstractContextManager[Call]]:
 
     @contextmanager
     def make() -> Iterator[Call]:
-        from holdfast.integrations.tools import Call as ToolCall, Tools, tool
+        from holdfast.integrations.tools import ToolCall, Tools, tool
 
         @tool(name="search")
         def search(query: str) -> str:
@@ -202,7 +203,7 @@ def _openai_agents() -> Iterator[Call]:
     from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disabled
     from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
-    from holdfast.integrations.openai_agents import durable_runner
+    from holdfast.integrations.openai_agents import install_durable_runner
 
     class AtOnce(Model):
         async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
@@ -216,7 +217,7 @@ def _openai_agents() -> Iterator[Call]:
             raise NotImplementedError
 
     set_tracing_disabled(disabled=True)
-    durable_runner()
+    install_durable_runner()
     agent = Agent(name="bench", model=AtOnce())
 
     async def call(_number: int) -> Any:

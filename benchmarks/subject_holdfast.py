@@ -128,7 +128,7 @@ def whole_conversation_passed(steps: int) -> None:
 
 @flow
 def conversation_in_state(steps: int) -> None:
-    for chat in turns(Chat([message(0)]), limit=steps + 1):
+    for chat in turns(Chat([message(0)]), max_turns=steps + 1):
         marks.mark()
         if len(chat.messages) > steps:
             return
@@ -189,7 +189,7 @@ async def pausing_steps_awaited(steps: int, pause_s: float) -> None:
 # What the parent asks for.
 
 
-def open_store(request: Request) -> holdfast.Store:
+def open_store(request: Request) -> holdfast.types.Store:
     if request.url:
         return holdfast.open(request.url)
     path = (Path(request.directory) / "holdfast.db").absolute()

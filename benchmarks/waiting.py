@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import holdfast
 from benchmarks.processes import cpu_s
-from holdfast import ask, flow, now, sleep, step
+from holdfast import ask, flow, sleep, step
+from holdfast.context import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,9 +138,9 @@ def fill(url: str, runs: int, seconds: float) -> Cost:
             return cost_of(process.pid, seconds)
 
 
-def count(store: holdfast.Store, status: str) -> int:
+def count(store: holdfast.types.Store, status: str) -> int:
     """Count runs of a status, page by page."""
-    return len(store.list(status=status, limit=1_000_000))
+    return len(store.runs(status=status, limit=1_000_000))
 
 
 def fire(url: str, timers: int, ahead_s: float) -> tuple[Counter[int], float]:
@@ -153,7 +154,7 @@ def fire(url: str, timers: int, ahead_s: float) -> tuple[Counter[int], float]:
         with worker(url):
             until(lambda: is_through(store, timers), "all timers have fired")
         ended = max(
-            each.updated_at.timestamp() for each in store.list(flow="benchmark_timer", limit=timers)
+            each.updated_at.timestamp() for each in store.runs(flow="benchmark_timer", limit=timers)
         )
         fired = Counter(
             sum(entry.kind == "timer_fired" for entry in store.history(f"timer-{number}"))
@@ -162,8 +163,8 @@ def fire(url: str, timers: int, ahead_s: float) -> tuple[Counter[int], float]:
         return fired, ended - due
 
 
-def is_through(store: holdfast.Store, timers: int) -> bool:
-    return len(store.list(flow="benchmark_timer", status="completed", limit=timers + 1)) == timers
+def is_through(store: holdfast.types.Store, timers: int) -> bool:
+    return len(store.runs(flow="benchmark_timer", status="completed", limit=timers + 1)) == timers
 
 
 @contextmanager

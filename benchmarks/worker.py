@@ -67,9 +67,9 @@ class Marks:
         moments = self._moments
         numbers = {"steps_per_s": (len(moments) - 1) / (moments[-1] - moments[0])}
         if window:
-            first_s = moments[window] - moments[0]
+            initial_wait_s = moments[window] - moments[0]
             last_s = moments[-1] - moments[-1 - window]
-            numbers |= {"first_s": first_s, "growth": last_s / first_s}
+            numbers |= {"initial_wait_s": initial_wait_s, "growth": last_s / initial_wait_s}
         return numbers
 
 

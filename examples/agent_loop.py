@@ -44,13 +44,13 @@ def call_tool(name: str) -> Message:
 
 @flow
 def agent(task: str) -> str:
-    for chat in turns(Chat([Message("user", task)]), limit=20):
+    for chat in turns(Chat([Message("user", task)]), max_turns=20):
         reply = think(chat.messages)
         chat.messages.append(reply)
         if reply.tool is None:
             return reply.text
         chat.messages.append(call_tool(reply.tool))
-    raise AssertionError  # at the limit, turns raises TurnLimit
+    raise AssertionError  # at the limit, turns raises TurnLimitReached
 
 
 def main() -> None:

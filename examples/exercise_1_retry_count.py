@@ -13,7 +13,7 @@ def load_data() -> list[str]:
     return ["refund policy", "invoice policy"]
 
 
-@step(retry=Retry(attempts=4, first_s=0.01))
+@step(retry=Retry(attempts=4, initial_wait_s=0.01))
 def summarize(data: list[str]) -> str:
     if next(weather) == "busy":
         raise TimeoutError("the model is busy")

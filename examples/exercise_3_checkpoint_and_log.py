@@ -12,7 +12,7 @@ from holdfast import Retry, flow, step
 hits = iter([0, 0, 1])
 
 
-@step(retry=Retry(attempts=3, first_s=0.01))
+@step(retry=Retry(attempts=3, initial_wait_s=0.01))
 def search(topic: str) -> list[str]:
     if not next(hits):
         raise LookupError("nothing found")

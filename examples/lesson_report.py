@@ -29,7 +29,7 @@ def write_report(state: dict) -> dict:
 report = plan("report", [load_data, summarize, write_report])
 
 
-def completed_steps(store: holdfast.Store, run_id: str) -> list[str]:
+def completed_steps(store: holdfast.types.Store, run_id: str) -> list[str]:
     return [step.name for step in store.get(run_id).steps if step.status == "completed"]
 
 

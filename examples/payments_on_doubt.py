@@ -31,7 +31,7 @@ def charge_or_ask(amount: int) -> dict[str, Any]:
     return bank.charge(idempotency_key(), amount)
 
 
-@effect(on_doubt="retry", retry=Retry(first_s=0.01))  # for services that honour the key
+@effect(on_doubt="retry", retry=Retry(initial_wait_s=0.01))  # for services that honour the key
 def charge_or_retry(amount: int) -> dict[str, Any]:
     return bank.charge(idempotency_key(), amount)
 

@@ -19,7 +19,7 @@ def welcome(task_id: str, address: str) -> dict:
     return send_email(task_id, address)
 
 
-def send_email_once(store: holdfast.Store, run_id: str, task_id: str, address: str) -> dict:
+def send_email_once(store: holdfast.types.Store, run_id: str, task_id: str, address: str) -> dict:
     result = welcome.run(run_id, task_id, address)
     last = [entry for entry in store.history(run_id) if entry.step is not None][-1]
     if last.kind == "skipped_duplicate":  # its result is the one that the first call recorded

@@ -8,7 +8,7 @@ import asyncio
 from agents import Agent, Runner, function_tool, set_tracing_disabled
 
 import holdfast
-from holdfast.integrations.openai_agents import durable_runner
+from holdfast.integrations.openai_agents import install_durable_runner
 
 
 @function_tool
@@ -25,7 +25,7 @@ def refund(order: str, amount: int) -> str:
 
 
 agent = Agent(name="support", model="gpt-5-mini", tools=[lookup_order, refund])
-durable_runner()
+install_durable_runner()
 
 
 async def main() -> None:

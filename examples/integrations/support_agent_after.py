@@ -141,7 +141,7 @@ def call_tool(call: Any) -> str:
     try:
         arguments = json.loads(text)
         tool = TOOLS[name]
-        result = tool(**arguments) if tool is refund else holdfast.call(name, tool, **arguments)
+        result = tool(**arguments) if tool is refund else holdfast.run_step(name, tool, **arguments)
     except (json.JSONDecodeError, KeyError, TypeError, holdfast.errors.StepFailed) as error:
         return f"error: {error!r}"
     return result if isinstance(result, str) else json.dumps(result)

@@ -68,7 +68,7 @@ def _run(url: str, options: argparse.Namespace, *, attended: bool) -> None:
         _tell(store, options.run_id)
 
 
-def _tell(store: holdfast.Store, run_id: str) -> None:
+def _tell(store: holdfast.types.Store, run_id: str) -> None:
     run = store.get(run_id)
     budget = run.budget
     assert budget is not None

@@ -1,4 +1,4 @@
-"""Clients of the outside world. They are used by steps and never recorded: `use(connect)`."""
+"""Clients of the outside world. They are used by steps and never recorded: `resource(connect)`."""
 
 from __future__ import annotations
 

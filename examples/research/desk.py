@@ -9,25 +9,24 @@ from typing import Any
 import holdfast
 from holdfast import (
     NOT_DONE,
-    Approve,
+    Approval,
     Budget,
     Done,
-    Price,
     Retry,
-    Rollback,
     ask,
     each,
     effect,
-    fingerprint,
     flow,
     idempotency_key,
     memory,
+    resource,
     step,
     turns,
-    usage,
-    use,
-    watch,
 )
+from holdfast.context import record_usage
+from holdfast.errors import Rollback
+from holdfast.pricing import Price
+from holdfast.versioning import depends_on, fingerprint
 
 from .clients import MODEL, Message, World, connect
 
@@ -35,7 +34,7 @@ PROMPT = "You write reports for a research desk. Follow the style guide."
 WISHES = ["as it is", "shorter", "longer"]
 TURNS_MAX = 10
 
-holdfast.prices({"local-writer-*": Price(input=0.50, output=2.00)})
+holdfast.pricing.set_prices({"local-writer-*": Price(input_mtok=0.50, output_mtok=2.00)})
 
 
 @dataclass
@@ -52,11 +51,15 @@ class Published:
     text: str
 
 
-@step(retry=Retry(attempts=3), cost=0.01, versions={"model": MODEL, "prompt": fingerprint(PROMPT)})
-def think(messages: list[Message], world: World = use(connect)) -> Message:
+@step(
+    retry=Retry(attempts=3),
+    reserve_usd=0.01,
+    versions={"model": MODEL, "prompt": fingerprint(PROMPT)},
+)
+def think(messages: list[Message], world: World = resource(connect)) -> Message:
     """Call the model. What it costs is set aside before, and settled by the tokens it took."""
     reply = world.chat(messages)
-    usage(
+    record_usage(
         model=MODEL,
         prompt=PROMPT,
         input_tokens=reply.input_tokens,
@@ -71,30 +74,32 @@ def read_guide(path: str) -> str:
 
 
 @step(retry=Retry(attempts=3))
-def search(query: str, world: World = use(connect)) -> list[str]:
+def search(query: str, world: World = resource(connect)) -> list[str]:
     return world.search(query)
 
 
-@step(retry=Retry(attempts=2, first_s=0.02), fallback=[])
-def search_archive(topic: str, world: World = use(connect)) -> list[str]:
+@step(retry=Retry(attempts=2, initial_wait_s=0.02), fallback=[])
+def search_archive(topic: str, world: World = resource(connect)) -> list[str]:
     """The archive is often out of order. The report goes on without it, shown as degraded."""
     return world.search(f"archive: {topic}")
 
 
-@effect(key="report:{report_id}", approve=Approve(to="editor", expires="7d"))
-def publish(report_id: str, text: str, world: World = use(connect)) -> Published:
+@effect(key="report:{report_id}", needs_approval=Approval(to="editor", valid_for="7d"))
+def publish(report_id: str, text: str, world: World = resource(connect)) -> Published:
     return Published(report_id, world.publish(report_id, text, idempotency_key()), text)
 
 
 @publish.on_doubt
-def find(report_id: str, text: str, world: World = use(connect)) -> Any:
+def find(report_id: str, text: str, world: World = resource(connect)) -> Any:
     """Ask the publisher whether it is there: a crash came between the request and the record."""
     url = world.published(report_id)
     return NOT_DONE if url is None else Done(Published(report_id, url, text))
 
 
 @publish.undo(on_doubt="retry", retry=Retry(attempts=5))
-def unpublish(published: Published, report_id: str, text: str, world: World = use(connect)) -> None:
+def unpublish(
+    published: Published, report_id: str, text: str, world: World = resource(connect)
+) -> None:
     world.unpublish(report_id)
 
 
@@ -104,14 +109,14 @@ def file_away(published: Published) -> None:
     memory("reports").set(published.report_id, {"url": published.url})
 
 
-@flow(budget=Budget(usd=1, steps=200), on_drift={"model": "ask"})
+@flow(budget=Budget(usd=1, steps=200), on_drift={"model": "hold"})
 def research(report_id: str, topic: str, style_guide: str) -> Published:
-    watch("style guide", holdfast.file(style_guide))
+    depends_on("style guide", Path(style_guide))
     guide = Message("system", f"{PROMPT}\n\n{read_guide(style_guide)}")
-    earlier = ", ".join(entry.key for entry in memory("reports").list()) or "none"
+    earlier = ", ".join(entry.key for entry in memory("reports").items()) or "none"
 
     outline = think([guide, Message("user", f"Earlier: {earlier}"), _user(f"Outline: {topic}")])
-    found = each(search, outline.content.splitlines(), at_once=3)
+    found = each(search, outline.content.splitlines(), max_concurrency=3)
     notes = [note for notes in [*found, search_archive(topic)] for note in notes]
 
     draft = write(guide, notes)
@@ -131,7 +136,7 @@ def research(report_id: str, topic: str, style_guide: str) -> Published:
 def write(guide: Message, notes: list[str]) -> list[Message]:
     """Let the model look things up until it has written; killed, it goes on at the last turn."""
     start = Writing([guide, _user("Write a report.\n" + "\n".join(notes))])
-    for writing in turns(start, limit=TURNS_MAX):
+    for writing in turns(start, max_turns=TURNS_MAX):
         reply = think(writing.messages)
         if not reply.tool_calls:
             return [*writing.messages, reply]
@@ -139,7 +144,7 @@ def write(guide: Message, notes: list[str]) -> list[Message]:
         for call in reply.tool_calls:
             answer = "; ".join(search(call.query))
             writing.messages.append(Message("tool", answer, tool_call_id=call.id))
-    raise AssertionError  # at the limit, turns raises TurnLimit
+    raise AssertionError  # at the limit, turns raises TurnLimitReached
 
 
 def _user(text: str) -> Message:

@@ -14,7 +14,9 @@ from holdfast.errors import AnswerConflict, RunEnded, RunNotFound
 ANSWERS = {"wish": "shorter", "keep": "keep"}
 
 
-def answer(store: holdfast.Store, run_id: str, answers: dict[str, str], *, tell: bool) -> None:
+def answer(
+    store: holdfast.types.Store, run_id: str, answers: dict[str, str], *, tell: bool
+) -> None:
     """Answer what is open now. What was answered meanwhile by another is answered."""
     try:
         asked = store.questions(run_id=run_id)
@@ -34,7 +36,11 @@ def answer(store: holdfast.Store, run_id: str, answers: dict[str, str], *, tell:
 
 @contextmanager
 def somebody(
-    store: holdfast.Store, run_id: str, answers: dict[str, str] = ANSWERS, *, tell: bool = False
+    store: holdfast.types.Store,
+    run_id: str,
+    answers: dict[str, str] = ANSWERS,
+    *,
+    tell: bool = False,
 ) -> Iterator[None]:
     """Have a person beside the run, who is told of changes and answers by herself."""
     over = threading.Event()

@@ -104,7 +104,7 @@ async def events(
 
 
 async def _told(run_id: str, after: int) -> AsyncIterator[str]:
-    async for emitted in holdfast.aio.stream(run_id, after=after):
+    async for emitted in app.state.store.handle(run_id).aio.stream(after):
         yield f"id: {emitted.seq}\nevent: progress\ndata: {json.dumps(emitted.value)}\n\n"
     run = await asyncio.to_thread(app.state.store.get, run_id)
     yield f"event: end\ndata: {json.dumps({'status': run.status})}\n\n"

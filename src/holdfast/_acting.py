@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast._core.budgets import Budget
-from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._core.effects import Done, Failed, NotDone
 from holdfast._core.forking import NOT_GIVEN
 from holdfast._core.masks import masked
 from holdfast._runtime import handle
@@ -36,7 +36,7 @@ class Acting:
         self,
         run_id: str,
         step: str,
-        decision: Done[Any] | NotDone | Fail,
+        decision: Done[Any] | NotDone | Failed,
         *,
         actor: str | None = None,
     ) -> Any:
@@ -49,17 +49,17 @@ class Acting:
         self,
         run_id: str,
         name: str,
-        payload: Any = None,
+        value: Any = None,
         *,
-        id: str | None = None,
+        signal_id: str | None = None,
         actor: str | None = None,
     ) -> Sent:
-        """Send a signal to a run, which takes it with `wait(name)`; kept if it comes early. One with
+        """Send a signal to a run, which takes it with `wait_for_signal(name)`; kept if it comes early. One with
         an `id` that was sent before is acknowledged, and not delivered again."""
         from holdfast._operator.act import message_actions
 
         return message_actions.signal(
-            self.kept, run_id, name, payload, signal_id=id, actor=actor_or_user(actor)
+            self.kept, run_id, name, value, signal_id=signal_id, actor=actor_or_user(actor)
         )
 
     def cancel(
@@ -89,27 +89,27 @@ class Acting:
         value: Any,
         *,
         actor: str | None = None,
-        number: int | None = None,
+        expected_number: int | None = None,
     ) -> Answered:
         """Answer a question of a run; kept, if the run has not asked yet. The first answer counts: a
         second one raises AnswerConflict. `number` is that of the question that was seen."""
         from holdfast._operator.act import message_actions
 
         return message_actions.answer(
-            self.kept, run_id, name, value, actor=actor_or_user(actor), number=number
+            self.kept, run_id, name, value, actor=actor_or_user(actor), number=expected_number
         )
 
-    def refuse(
+    def reject(
         self,
         run_id: str,
         name: str,
         *,
         reason: str = "",
         actor: str | None = None,
-        number: int | None = None,
+        expected_number: int | None = None,
     ) -> Answered:
         """Refuse what a run asks, by the name of the question or the step of an approval: the flow
-        gets `Refused`."""
+        gets `Rejected`."""
         from holdfast._operator.act import message_actions
 
         return message_actions.refuse(
@@ -118,7 +118,7 @@ class Acting:
             name,
             reason=masked(reason),
             actor=actor_or_user(actor),
-            number=number,
+            number=expected_number,
         )
 
     def approve(
@@ -139,7 +139,7 @@ class Acting:
         actor: str | None = None,
         accept_change: bool = False,
         confirm: bool = False,
-        drift: Literal["go_on", "redo"] | None = None,
+        drift: Literal["keep", "redo"] | None = None,
     ) -> Any:
         """Record the decision to take a failed or held run up again. `drift` says how one goes on
         that is held for what changed outside: with what is recorded, or by doing it again."""
@@ -170,7 +170,7 @@ class Acting:
 
         Outcomes from before that step come along. `input` changes parts of the input, `results`
         outcomes by step key, `state` the state with which the turn begins that `before` is in.
-        Raises NotConfirmed if effects would be executed again, unless `confirm` says so.
+        Raises ConfirmationRequired if effects would be executed again, unless `confirm` says so.
         """
         from holdfast._operator.act import fork
 
@@ -213,7 +213,7 @@ class Acting:
             return run_rollback.told_now(self.kept, run_id)
         return answer
 
-    def rollback_plan(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
+    def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
         """Say what a rollback would undo, in which order, and what it would leave as it is."""
         from holdfast._operator.act import run_rollback
 
@@ -224,35 +224,54 @@ class Acting:
         *,
         queue: str | None = None,
         flow: str | None = None,
-        status: str = "failed",
+        held_reason: Literal["quarantined", "diverged"] | None = None,
         accept_change: bool = False,
         actor: str | None = None,
     ) -> list[Resumed]:
-        """Take up again all failed (or `status="quarantined"`) runs of a queue or a flow, or of all.
+        """Resume all failed runs of a queue or a flow, or of all; with `held_reason`, the runs that
+        are held for it instead.
 
-        `status="diverged"` is for those of one flow, once its old code is back or the new one is
-        repaired: they are replayed once more. `accept_change=True` goes on with the changed code.
-        Returns what became of each; the error of one does not stop the others.
+        `held_reason="diverged"` is for those of one flow, once its old code is back or the new one
+        is repaired: they are replayed once more. `accept_change=True` goes on with the changed code.
+        Returns the outcome of each; the error of one does not stop the others.
         """
         from holdfast._operator.act import queue_admin
 
-        many = queue_admin.Many(queue, status, flow, accept_change)
+        many = queue_admin.Many(queue, held_reason or "failed", flow, accept_change)
         return list(queue_admin.resume_all(self.kept, many, actor_or_user(actor)))
 
-    def raise_budget(self, run_id: str, to: Budget, *, actor: str | None = None) -> Any:
+    def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Any:
         """Set new limits of the budget that a run spends from, which is that of its root; limits
         that `to` does not give stay. Runs that were held for it go on."""
         from holdfast._operator.act import budget_raise
 
-        return budget_raise.raise_budget(self.kept, run_id, to, actor=actor_or_user(actor))
+        return budget_raise.raise_budget(self.kept, run_id, budget, actor=actor_or_user(actor))
 
-    def set_schedule(self, name: str, *, paused: bool, actor: str | None = None) -> ScheduleView:
-        """Pause a schedule, or let it go on."""
+    def pause_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
+        """Pause a schedule: it starts no runs until it is resumed."""
+        from holdfast._operator.act import schedule_admin
+
+        return schedule_admin.set_schedule(self.kept, name, paused=True, actor=actor_or_user(actor))
+
+    def resume_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
+        """Resume a paused schedule; its `catch_up` says which of the missed runs are started."""
         from holdfast._operator.act import schedule_admin
 
         return schedule_admin.set_schedule(
-            self.kept, name, paused=paused, actor=actor_or_user(actor)
+            self.kept, name, paused=False, actor=actor_or_user(actor)
         )
+
+    def pause_queue(self, name: str, *, actor: str | None = None) -> None:
+        """Pause a queue: workers take no runs of it until it is resumed. Its limits stay."""
+        from holdfast._operator.act import queue_admin
+
+        queue_admin.set_paused(self.kept, name, paused=True, actor=actor_or_user(actor))
+
+    def resume_queue(self, name: str, *, actor: str | None = None) -> None:
+        """Resume a paused queue, with the limits that it had."""
+        from holdfast._operator.act import queue_admin
+
+        queue_admin.set_paused(self.kept, name, paused=False, actor=actor_or_user(actor))
 
     def set_queue(self, queue: Queue, *, actor: str | None = None) -> None:
         """Set the limits of a queue; they hold at once, for every worker of this store."""

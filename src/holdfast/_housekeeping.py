@@ -25,24 +25,24 @@ class Housekeeping:
         kept: Kept
         engine: Engine
 
-    def memory(self, namespace: str, *, recorded: bool = True) -> Memory:
+    def memory(self, name: str, *, recorded: bool = True) -> Memory:
         """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
         run that asks. With `recorded=False` a run, too, reads and writes it at once, and its journal
         says nothing of it: for what has a history of its own."""
-        return Memory(namespace, self.engine, recorded=recorded)
+        return Memory(name, self.engine, recorded=recorded)
 
-    def gc(
+    def prune(
         self,
         *,
         older_than: Duration | None = None,
         flow: str | None = None,
         status: str | Iterable[str] | None = None,
         dry_run: bool = False,
-        keep_measures: Duration | None = None,
+        trends_retention: Duration | None = None,
     ) -> Collected:
-        """Remove runs that ended longer ago than this; without it, as long ago as `@flow(keep=…)`
+        """Remove runs that ended longer ago than this; without it, as long ago as `@flow(retention=…)`
         of each says. Failed ones only if `status` names them. Their ids are not given again.
-        Measures (`holdfast trends`) are kept for 14 days, or as long as `keep_measures` says."""
+        Measures (`holdfast trends`) are kept for 14 days, or as long as `trends_retention` says."""
         from holdfast._operator.act import garbage_collection
 
         return garbage_collection.collect(
@@ -51,7 +51,7 @@ class Housekeeping:
             flow=flow,
             status=status,
             dry_run=dry_run,
-            keep_measures=keep_measures,
+            trends_retention=trends_retention,
         )
 
     def trends(self, *, hours: float = 24, flow: str | None = None) -> Trends:
@@ -61,7 +61,7 @@ class Housekeeping:
 
         return trends.trends(self.kept, hours=hours, flow=flow)
 
-    def export(self, run_id: str, path: str | Path) -> Written:
+    def export_run(self, run_id: str, path: str | Path) -> Written:
         """Write a run to a new file, with its chain and the runs that belong to it."""
         from holdfast._operator.act import run_files
 

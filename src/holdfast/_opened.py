@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._acting import Acting, actor_or_user
-from holdfast._core.findings import Watch, checked_watch
+from holdfast._core.findings import Watchdog, checked_watch
 from holdfast._core.lifecycle import Status
 from holdfast._core.redacting import Redact
 from holdfast._housekeeping import Housekeeping
 from holdfast._runtime import alerting, engine as engines
 from holdfast._runtime.engine import Engine
-from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
+from holdfast._runtime.handle import Emitted, Handle, stream
 from holdfast._runtime.recovery import recover
 from holdfast._store import contract
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._core.comparing import Preflight
+    from holdfast._core.comparing import ResumePreview
     from holdfast._core.findings import Finding
     from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._operator.explain.explanation import Explanation
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # Named, because inside `Store` the word `list` is one of its operations.
     Summaries = list[RunSummary]
     Entries = list[EntryView]
-    Findings = list[contract.Finding]
+    Findings = list[contract.Damage]
     FoundThings = list[Finding]
     RunIds = list[str]
     QueueViews = list[QueueView]
@@ -75,7 +75,7 @@ class Store(Acting, Housekeeping):
 
         return run_views.view(self.kept, run_id)
 
-    def list(
+    def runs(
         self,
         *,
         status: str | Sequence[str] | None = None,
@@ -83,13 +83,13 @@ class Store(Acting, Housekeeping):
         tag: tuple[str, str] | None = None,
         older_than: dt.timedelta | None = None,
         queue: str | None = None,
-        held: str | None = None,
+        held_reason: str | None = None,
         version: str | None = None,
         parent: str | None = None,
         finding: str | None = None,
         limit: int = 100,
     ) -> Summaries:
-        """Return runs, newest first. `held` is the reason of held ones, such as "quarantined";
+        """Return runs, newest first. `held_reason` is that of held ones, such as "quarantined";
         `parent` is the run whose children are meant; `finding` is what the watchdog finds in them
         now, such as "stuck"."""
         from holdfast._operator.read import run_views
@@ -103,7 +103,7 @@ class Store(Acting, Housekeeping):
             tag=tag,
             updated_before_us=before_us,
             queue=queue,
-            held_reason=held,
+            held_reason=held_reason,
             parent=parent,
             limit=limit,
         )
@@ -131,7 +131,7 @@ class Store(Acting, Housekeeping):
             return [*watchdog.of_store(self.kept)]
         return watchdog.of_run(self.kept, run_views.existing_row(self.kept, run_id))
 
-    def preflight(self, run_id: str) -> Preflight:
+    def preview_resume(self, run_id: str) -> ResumePreview:
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
@@ -178,7 +178,7 @@ class Store(Acting, Housekeeping):
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
         """Yield what a run emits behind entry number `after`, until it goes no further."""
-        return stream_of(self.engine, run_id, after)
+        return stream(self.engine, run_id, after)
 
     def worker(
         self,
@@ -213,8 +213,8 @@ class Store(Acting, Housekeeping):
         """
         return recover(self.engine, limit)
 
-    def patrol(self, run_id: str | None = None) -> FoundThings:
-        """Look for findings once, as a worker does about once a minute, and do what `watch=` of
+    def run_watchdog(self, run_id: str | None = None) -> FoundThings:
+        """Look for findings once, as a worker does about once a minute, and do what `watchdog=` of
         their flows says; returns those that something was done about now."""
         from holdfast._runtime import patrol, registry
 
@@ -231,7 +231,7 @@ class Store(Acting, Housekeeping):
         """Write a consistent copy to a new file."""
         self.kept.backup(path)
 
-    def adopt(self, *, actor: str | None = None) -> str:
+    def accept_data_loss(self, *, actor: str | None = None) -> str:
         """Accept a store that lost acknowledged records; says what was accepted."""
         from holdfast._operator.read import audit_log
 
@@ -241,11 +241,6 @@ class Store(Acting, Housekeeping):
         return accepted
 
 
-def stream(run_id: str, /, *, after: int = 0) -> Iterator[Emitted]:
-    """Yield what a run of the default store emits, until it goes no further."""
-    return stream_of(engines.default_engine(), run_id, after)
-
-
 def open(
     url: str | None = None,
     *,
@@ -253,7 +248,7 @@ def open(
     default: bool = True,
     lease_s: float = 30.0,
     redact: Redact | None = None,
-    watch: Watch | None = None,
+    watchdog: Watchdog | None = None,
 ) -> Store:
     """Open a store, and make it the one that runs of this process use.
 
@@ -261,13 +256,13 @@ def open(
     `memory:`. Without one it is HOLDFAST_URL, or `holdfast.db` in the current folder; a process that
     opens nothing uses that by itself.
 
-    `watch=Watch(…)` is what the watchdog does about runs of flows that declare none.
+    `watchdog=Watchdog(…)` is what the watchdog does about runs of flows that declare none.
     `redact(path, value)` is called with every part of what runs write (arguments, results, errors,
     state, progress, what is emitted), and returns what is stored in its place.
     """
     from holdfast._store.locate import open_store
 
-    checked_watch("open", watch)
+    checked_watch("open", watchdog)
     if url is not None and not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(
             f"open({url!r}): the store is a text such as 'sqlite:///runs.db', "
@@ -282,7 +277,7 @@ def open(
     engine = Engine(kept)
     engine.address = address
     engine.own_redact = redact
-    engine.watch = watch
+    engine.watch = watchdog
     if default:
         try:
             engines.set_default(engine)

@@ -2,15 +2,15 @@
 
 HoldfastError
 ├── UsageError                 the code is wrong: change it
-│   ├── ValueRefused           a value would not survive: change what the step takes or returns
+│   ├── NotSerializable           a value would not survive: change what the step takes or returns
 │   └── ClassChanged           a stored value does not fit today's class: register an upgrade
 ├── StepFailed                 a step gave up: the flow may handle it
 ├── ChildFailed                a child run failed or was cancelled: the flow may handle it
 ├── WaitTimedOut               nothing came in time: the flow may handle it
-├── Refused                    a person said no: the flow may handle it
+├── Rejected                   a person said no: the flow may handle it
 ├── Rollback                   raised by a flow: undo what this run did
 ├── Drifted                    something outside is not as it was recorded: the flow may handle it
-├── TurnLimit                  a loop reached its limit
+├── TurnLimitReached                  a loop reached its limit
 ├── KeyConflict                a business key is taken by a call with other arguments
 ├── RunError                   one run; carries run_id
 │   ├── RunNotFound            no such run
@@ -23,7 +23,7 @@ HoldfastError
 │   ├── RunEnded               it has ended: nobody would read a signal or an answer
 │   ├── RunDeleted             its journal was removed; the id is not given again
 │   ├── AnswerConflict         somebody else has answered
-│   ├── NotConfirmed           it concerns effects, and nobody said that this is meant
+│   ├── ConfirmationRequired           it concerns effects, and nobody said that this is meant
 │   ├── LeaseLost              another owner took it over; nothing was written
 │   └── StaleView              it changed since it was looked at: look again
 └── StoreError                 the store as a whole
@@ -31,7 +31,7 @@ HoldfastError
     ├── StoreTooNew            written by a newer version
     ├── StoreFull              no space left: nothing recorded was lost
     ├── StoreFailed            an I/O error: this handle gives no more acknowledgements
-    ├── Regressed              acknowledged commits are missing: effects wait for `adopt`
+    ├── StoreLostData              acknowledged commits are missing: effects wait for `adopt`
     └── Corrupt                stored bytes are damaged; says which
 """
 
@@ -48,7 +48,7 @@ class UsageError(HoldfastError):
     """The calling code is wrong; the message says what to write instead."""
 
 
-class ValueRefused(UsageError):
+class NotSerializable(UsageError):
     """A value would not survive being stored, so it was refused before it counted."""
 
     def __init__(self, path: str, why: str, *, whose: str = "") -> None:
@@ -91,8 +91,8 @@ class ClassChanged(UsageError):
     def remedy(self) -> str:
         """The line of code that makes the stored value readable."""
         if self.today is None:
-            return f"import the module that defines it, or: holdfast.register({self.class_name})"
-        return f"holdfast.register({self.class_name}, upgrade=…)"
+            return f"import the module that defines it, or: holdfast.versioning.register_type({self.class_name})"
+        return f"holdfast.versioning.register_type({self.class_name}, upgrade=…)"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -147,7 +147,7 @@ class WaitTimedOut(HoldfastError, TimeoutError):
         self.what = what
 
 
-class Refused(HoldfastError):
+class Rejected(HoldfastError):
     """A person refused what was asked; looks the same live and replayed."""
 
     def __init__(self, step: str, reason: str, actor: str) -> None:
@@ -178,7 +178,7 @@ class Drifted(HoldfastError):
         self.now = now
 
 
-class TurnLimit(HoldfastError):
+class TurnLimitReached(HoldfastError):
     """A loop of turns reached its limit without ending."""
 
     def __init__(self, loop: str, limit: int) -> None:
@@ -310,7 +310,7 @@ class AnswerConflict(RunError):
         self.actor = actor
 
 
-class NotConfirmed(RunError):
+class ConfirmationRequired(RunError):
     """What was asked for concerns effects, and nobody has said that this is meant."""
 
     def __init__(self, run_id: str, what: str, effects: Sequence[str], ways: Sequence[str]) -> None:
@@ -362,7 +362,7 @@ class StoreFailed(StoreError):
     """An I/O error: this handle acknowledges nothing any more; open the store again."""
 
 
-class Regressed(StoreError):
+class StoreLostData(StoreError):
     """The store lost acknowledged commits (an old copy, a lost tail): effects are blocked."""
 
 

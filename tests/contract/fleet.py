@@ -11,7 +11,7 @@ from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import Lease, Message, Write
 from holdfast._store.contract import Busy, Committed, Fenced, NewRun, ScheduleRow, Store, WholeRun
-from holdfast.errors import Regressed, RunConflict
+from holdfast.errors import RunConflict, StoreLostData
 from tests.contract.ground import (
     A,
     B,
@@ -326,7 +326,7 @@ class Fleet(Ground):
         claimed = store.claim("r", owner, self.clock())
         assert isinstance(claimed, Lease)
         before = claimed.row
-        with pytest.raises(Regressed):
+        with pytest.raises(StoreLostData):
             store.append_within(claimed, lambda _: Write(claimed, [intent(), step("e")]))
         assert store.get("r") == before
         assert lease.row.run_no == before.run_no

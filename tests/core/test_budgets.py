@@ -108,11 +108,11 @@ def test_limits_are_whole_numbers():
 
 
 def test_tokens_are_priced_by_the_million():
-    price = Price(input=2.5, output=Decimal(10))
+    price = Price(input_mtok=2.5, output_mtok=Decimal(10))
     assert price.usd(1_000_000, 0) == 2.5
     assert price.usd(1000, 500) == pytest.approx(0.0075)
     with pytest.raises(UsageError, match="Price"):
-        Price(input=-1, output=1)
+        Price(input_mtok=-1, output_mtok=1)
 
 
 # -- an attempt pays ---------------------------------------------------------------------------

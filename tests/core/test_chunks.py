@@ -17,7 +17,7 @@ from holdfast._core.codec import same
 from holdfast._core.digest import digest
 from holdfast._core.known import Known
 from holdfast._core.strangers import LenientValues
-from holdfast.errors import Corrupt, ValueRefused
+from holdfast.errors import Corrupt, NotSerializable
 from tests.core.test_codec import KNOWN as TYPES, values as any_values
 
 KNOWN = Known()
@@ -214,7 +214,7 @@ def test_look_alikes_do_not_pass_for_an_earlier_list():
         other = copying.deepcopy(base)
         other[3]["n"] = changed
         if type(changed) is Loud:
-            with pytest.raises(ValueRefused):
+            with pytest.raises(NotSerializable):
                 shelf.write(other)
             continue
         node, _ = shelf.write(other)
@@ -232,7 +232,7 @@ def test_a_refused_value_leaves_no_trace():
         [[as_dict(n) for n in range(30)], (object(),)],
         ["x" * 600, "\ud800"],
     ):
-        with pytest.raises(ValueRefused) as caught:
+        with pytest.raises(NotSerializable) as caught:
             values.encode(bad, "arguments")
         assert caught.value.path.startswith("arguments[")
     assert values.next_chunk == before
@@ -378,7 +378,7 @@ def test_fresh_chunks_can_be_read_before_they_are_stored():
 def test_limits_hold_for_shared_parts_too():
     shelf = Shelf()
     big = "x" * (1024 * 1024)
-    with pytest.raises(ValueRefused, match="64 MiB"):
+    with pytest.raises(NotSerializable, match="64 MiB"):
         shelf.values.encode([[big] * 40, [big] * 40], "it")
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from holdfast._core.chunks import Values
 from holdfast._core.codec import decode, encode
 from holdfast._core.known import Known
-from holdfast.errors import ClassChanged, Corrupt, ValueRefused
+from holdfast.errors import ClassChanged, Corrupt, NotSerializable
 
 KNOWN = Known()
 
@@ -123,7 +123,7 @@ def test_what_todays_class_cannot_take_is_not_damage(node):
 def test_an_unknown_class_is_named_with_the_line_to_add():
     with pytest.raises(ClassChanged, match="a stored Ghost .* this process does not know it") as it:
         decode(b'{"object":["Ghost",{}]}', KNOWN)
-    assert "holdfast.register(Ghost)" in it.value.remedy
+    assert "holdfast.versioning.register_type(Ghost)" in it.value.remedy
 
 
 trees = st.recursive(
@@ -169,7 +169,7 @@ def test_fuzzed_nodes_give_values_or_corrupt(tree, chunks):
         return
     try:
         encode(value, "it", KNOWN)  # what was read can be written
-    except ValueRefused:
+    except NotSerializable:
         pass
 
 

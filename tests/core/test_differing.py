@@ -11,7 +11,7 @@ import holdfast
 from holdfast._core.differing import TEXT_MAX_CHARS, told
 
 
-@holdfast.register
+@holdfast.versioning.register_type
 @dataclass
 class Place:
     town: str

@@ -96,16 +96,16 @@ def held(change: Change, journal: Journal) -> History:
 
 
 def fact(effects: tuple[str, ...] = ()) -> Change:
-    return Change("fact", "prices", "a", "b", "ask", ("search",), effects, "hold")
+    return Change("fact", "prices", "a", "b", "hold", ("search",), effects, "hold")
 
 
 @pytest.mark.parametrize(
     ("names", "decision", "confirm", "refused"),
     [
         (["search", "think"], None, False, RunHeld),
-        (["search", "think"], "go_on", False, None),
+        (["search", "think"], "keep", False, None),
         (["search", "think"], "redo", False, None),
-        (["search", "mail"], "go_on", False, None),
+        (["search", "mail"], "keep", False, None),
         (["search", "mail"], "redo", False, RunHeld),
         (["search", "mail"], "redo", True, None),
     ],
@@ -120,12 +120,12 @@ def test_who_may_free_a_held_run(names: list[str], decision: Any, confirm: bool,
     told = msgspec.json.decode(draft.body)
     assert (told["drift"], told["actor"]) == (decision, "ann")
     assert told["accepted"] == {"fact:search": "b"}
-    assert told["superseded"] == ([] if decision == "go_on" else line(names)[1])
+    assert told["superseded"] == ([] if decision == "keep" else line(names)[1])
     assert changes.get("generation", 1) == told["generation"]
 
 
 def test_a_change_that_no_step_stands_for_cannot_be_redone():
-    history = held(Change("flow", "f", "a", "b", "ask", did="hold"), line(["search"])[0])
+    history = held(Change("flow", "f", "a", "b", "hold", did="hold"), line(["search"])[0])
     with pytest.raises(UsageError, match="--go-on"):
         decided_drafts(history, "ann", 1, "redo", confirm=True)
 
@@ -138,8 +138,8 @@ def test_a_change_is_told_until_it_was_gone_on_with():
     journal = Journal().done("think", 0, versions={"model": "m-1"})
     code = now(think=StepNow(versions={"model": "m-2"}))
     (change,) = found(journal.fold(), "f", code, 0)
-    assert (change.kind, change.name, change.policy) == ("model", "think", "go_on")
-    told = msgspec.to_builtins(msgspec.structs.replace(change, did="go_on"))
+    assert (change.kind, change.name, change.policy) == ("model", "think", "keep")
+    told = msgspec.to_builtins(msgspec.structs.replace(change, did="keep"))
     journal.run(Kind.GAP_FOUND, changes=[told])
     assert found(journal.fold(), "f", code, 0) == []
     (again,) = found(journal.fold(), "f", now(think=StepNow(versions={"model": "m-3"})), 0)
@@ -164,7 +164,7 @@ def test_a_result_expires_when_it_is_older_than_it_is_good_for(minutes: int):
     code = now(search=StepNow(valid_for_us=6 * HOUR_US))
     changes = found(history, "f", code, ended_us + minutes * 60_000_000)
     assert bool(changes) == (minutes > 6 * 60)
-    assert all(change.policy == "ask" for change in changes), "think was made of it"
+    assert all(change.policy == "hold" for change in changes), "think was made of it"
 
 
 @given(st.floats(0, 48))

@@ -10,7 +10,7 @@ from holdfast._core.effects import (
     TTL_MARGIN_S,
     UNKNOWN,
     Done,
-    Fail,
+    Failed,
     check_on_doubt,
     may_send,
     not_done_is_believed,
@@ -26,21 +26,21 @@ def ask(order: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "name"), [("ask", "ask"), ("retry", "retry"), ("fail", "fail"), (ask, "function")]
+    ("policy", "name"), [("hold", "hold"), ("retry", "retry"), ("fail", "fail"), (ask, "function")]
 )
 def test_a_policy_is_one_of_three_or_a_function(policy, name):
     assert policy_name(check_on_doubt(policy, "pay")) == name
 
 
-@pytest.mark.parametrize("policy", ["never", "", None, 3, ["ask"]])
+@pytest.mark.parametrize("policy", ["never", "", None, 3, ["hold"]])
 def test_another_policy_is_refused_with_the_choices(policy):
-    with pytest.raises(UsageError, match='pay: use "ask", "retry", "fail" or a function'):
+    with pytest.raises(UsageError, match='pay: use "hold", "retry", "fail" or a function'):
         check_on_doubt(policy, "pay")
 
 
 def test_answers_are_told_apart_and_read_well():
     assert Done(3) == Done(3) != Done(4)
-    assert Fail("no").reason == "no"
+    assert Failed("no").reason == "no"
     assert repr(NOT_DONE) == "NOT_DONE"
     assert repr(UNKNOWN) == "UNKNOWN"
     assert NOT_DONE is not UNKNOWN  # type: ignore[comparison-overlap]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast import Watch
+from holdfast import Watchdog
 from holdfast._core.again import duplicate_action, looping
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.findings import Limits, decided, finding_write, noted_in, read, told
@@ -401,14 +401,14 @@ def test_what_costs_little_may_grow_and_bursts_are_no_pace():
 )
 def test_what_makes_no_sense_is_refused_where_it_is_written(wrong):
     with pytest.raises(UsageError):
-        Watch(**wrong)
+        Watchdog(**wrong)
 
 
 def test_limits_are_recorded_with_the_run():
-    watch = Watch(stuck_after="2h", loop_after=7, usd=3, duplicates_within="1d")
+    watch = Watchdog(stuck_after="2h", loop_after=7, usd=3, duplicates_within="1d")
     written = msgspec.json.encode(watch.limits())
     assert msgspec.json.decode(written, type=Limits) == watch.limits()
-    assert msgspec.json.decode(msgspec.json.encode(Watch().limits()), type=Limits) == Limits()
+    assert msgspec.json.decode(msgspec.json.encode(Watchdog().limits()), type=Limits) == Limits()
 
 
 def test_a_decision_is_written_once_and_a_hold_only_where_it_goes_on():

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from holdfast._core import codec, digest, flat
 from holdfast._core.chunks import Values
-from holdfast.errors import ValueRefused
+from holdfast.errors import NotSerializable
 
 scalars = (
     st.none()
@@ -52,5 +52,5 @@ def test_small_flat_values_go_the_short_way() -> None:
 @pytest.mark.parametrize("value", [{"a": "\ud800"}, {"\ud800": 1}])
 def test_a_lone_surrogate_is_refused_either_way(value: dict[str, Any]) -> None:
     assert flat.node_of(value) is None
-    with pytest.raises(ValueRefused):
+    with pytest.raises(NotSerializable):
         Values(lambda _number: {}).encode(value, "value")

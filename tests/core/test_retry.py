@@ -29,12 +29,12 @@ def asks(headers: Any) -> Exception:
     [
         {"attempts": 0},
         {"attempts": 2.5},
-        {"first_s": -1},
-        {"max_s": -1},
+        {"initial_wait_s": -1},
+        {"max_wait_s": -1},
         {"backoff": 0.5},
         {"jitter": 1.5},
         {"jitter": -0.1},
-        {"deadline_s": 0},
+        {"max_elapsed_s": 0},
     ],
 )
 def test_what_cannot_work_is_refused(options):
@@ -51,12 +51,12 @@ def test_attempts_count_all_tries():
 
 
 def test_pauses_grow_to_a_limit():
-    policy = Retry(attempts=99, first_s=1, backoff=3, max_s=20, jitter=0)
+    policy = Retry(attempts=99, initial_wait_s=1, backoff=3, max_wait_s=20, jitter=0)
     assert [pause(policy, attempt) for attempt in (1, 2, 3, 4, 5)] == [1, 3, 9, 20, 20]
 
 
 def test_jitter_takes_off_up_to_its_share():
-    policy = Retry(first_s=10, jitter=0.5)
+    policy = Retry(initial_wait_s=10, jitter=0.5)
     assert pause(policy, chance=0.0) == 10
     assert pause(policy, chance=0.5) == 7.5
     assert pause(policy, chance=0.999) == pytest.approx(5.0, abs=0.01)
@@ -69,7 +69,7 @@ def test_some_errors_are_never_retried():
 
 
 def test_the_deadline_counts_from_the_first_start():
-    policy = Retry(attempts=99, first_s=10, jitter=0, deadline_s=60)
+    policy = Retry(attempts=99, initial_wait_s=10, jitter=0, max_elapsed_s=60)
     assert pause(policy, elapsed_s=49.9) == 10
     assert pause(policy, elapsed_s=50) is None
     assert pause(policy, elapsed_s=0, error=asks({"retry-after": "70"})) is None
@@ -117,7 +117,7 @@ def test_foreign_objects_tell_nothing():
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e400"])
 def test_numbers_that_are_none_do_no_harm(text):
-    found = pause(Retry(first_s=1, jitter=0), error=asks({"retry-after": text}))
+    found = pause(Retry(initial_wait_s=1, jitter=0), error=asks({"retry-after": text}))
     assert found is not None
     assert 1 <= found <= MAX_RETRY_AFTER_S
 
@@ -126,13 +126,13 @@ def test_numbers_that_are_none_do_no_harm(text):
 def test_odd_attributes_do_no_harm(value):
     error: Any = OSError()
     error.retry_after = value
-    found = pause(Retry(first_s=1, jitter=0), error=error)
+    found = pause(Retry(initial_wait_s=1, jitter=0), error=error)
     assert found is not None
     assert 1 <= found <= MAX_RETRY_AFTER_S
 
 
 def test_what_the_other_side_asks_is_kept_but_not_for_ever():
-    policy = Retry(first_s=5, jitter=0, max_s=10)
+    policy = Retry(initial_wait_s=5, jitter=0, max_wait_s=10)
     assert pause(policy, error=asks({"retry-after": "2"})) == 5
     assert pause(policy, error=asks({"retry-after": "50"})) == 50
     assert pause(policy, error=asks({"retry-after": "999999"})) == MAX_RETRY_AFTER_S
@@ -141,21 +141,21 @@ def test_what_the_other_side_asks_is_kept_but_not_for_ever():
 @given(
     attempts=st.integers(1, 50),
     attempt=st.integers(1, 60),
-    first_s=st.floats(0, 100),
+    initial_wait_s=st.floats(0, 100),
     backoff=st.floats(1, 10),
     jitter=st.floats(0, 1),
     chance=st.floats(0, 1, exclude_max=True),
 )
 def test_a_pause_is_never_negative_and_never_beyond_its_limit(
-    attempts, attempt, first_s, backoff, jitter, chance
+    attempts, attempt, initial_wait_s, backoff, jitter, chance
 ):
-    policy = Retry(attempts=attempts, first_s=first_s, backoff=backoff, jitter=jitter)
+    policy = Retry(attempts=attempts, initial_wait_s=initial_wait_s, backoff=backoff, jitter=jitter)
     found = pause(policy, attempt, chance=chance)
     assert (found is None) == (attempt >= attempts)
     if found is not None:
-        assert 0 <= found <= policy.max_s
+        assert 0 <= found <= policy.max_wait_s
 
 
 def test_many_attempts_do_not_overflow():
     policy = Retry(attempts=10_000, jitter=0)
-    assert pause(policy, 5_000) == policy.max_s
+    assert pause(policy, 5_000) == policy.max_wait_s

@@ -31,7 +31,7 @@ from holdfast._core.rows import KeyState
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
 from holdfast._core.superseding import escaped
-from holdfast.errors import KeyConflict, RunHeld, StepFailed, ValueRefused
+from holdfast.errors import KeyConflict, NotSerializable, RunHeld, StepFailed
 
 SECOND = 1_000_000
 DAY = 24 * 3600
@@ -105,7 +105,7 @@ class Bench:
         script = step_script(call, self.history(), codec.decode)
         appends = 0
         answer: Any = None
-        error: ValueRefused | None = None
+        error: NotSerializable | None = None
         while True:
             try:
                 request = script.send(answer) if error is None else script.throw(error)
@@ -118,7 +118,7 @@ class Bench:
                     raise Crash
                 if refuse and request.notes[-1].values:
                     refuse -= 1
-                    error = ValueRefused("result", "it does not survive")
+                    error = NotSerializable("result", "it does not survive")
                     continue
                 answer = self._append(request)
                 if crash == f"after {appends}":
@@ -187,7 +187,7 @@ def plain(**options: Any) -> StepCall:
     return StepCall(Spec("load", **options), "load", 0, b"args", "hf_1", None)
 
 
-def effect(on_doubt: Any = "ask", key: str | None = None, **options: Any) -> StepCall:
+def effect(on_doubt: Any = "hold", key: str | None = None, **options: Any) -> StepCall:
     spec = Spec("pay", effect=True, on_doubt=on_doubt, **options)
     return StepCall(spec, "pay", 0, b"args", key or "hf_1", key)
 
@@ -240,7 +240,7 @@ def test_without_retry_a_step_is_tried_once():
 
 def test_a_step_is_retried_with_pauses_that_are_recorded():
     bench = Bench()
-    call = plain(retry=Retry(attempts=3, first_s=10, jitter=0))
+    call = plain(retry=Retry(attempts=3, initial_wait_s=10, jitter=0))
     answers = {"body": [Called(error=OSError("1")), Called(error=OSError("2")), Called("ok")]}
     before = bench.now_us
     assert bench.run(call, answers) == "ok"
@@ -251,7 +251,7 @@ def test_a_step_is_retried_with_pauses_that_are_recorded():
 
 def test_a_crash_in_a_pause_keeps_the_pause_and_the_count():
     bench = Bench()
-    retry = Retry(attempts=2, first_s=10, jitter=0)
+    retry = Retry(attempts=2, initial_wait_s=10, jitter=0)
     with pytest.raises(Crash):
         bench.run(plain(retry=retry), raised(OSError()), crash="after 1")
     bench.die()
@@ -327,7 +327,7 @@ def test_a_declared_error_that_does_not_survive_is_refused_and_says_so():
 
 def test_a_result_that_does_not_survive_is_a_failure():
     bench = Bench()
-    with pytest.raises(StepFailed, match="ValueRefused"):
+    with pytest.raises(StepFailed, match="NotSerializable"):
         bench.run(plain(), refuse=1)
     assert bench.kinds() == ["step_failed"]
 
@@ -390,14 +390,14 @@ def ask(*args: Any) -> Any:
     """Stands for an on_doubt function; the bench answers for it."""
 
 
-@pytest.mark.parametrize("policy", ["ask", "retry", "fail", ask])
+@pytest.mark.parametrize("policy", ["hold", "retry", "fail", ask])
 def test_killed_before_the_intent_nothing_has_happened(policy):
     bench, outcome = settled_after_crash(policy, "before 1")
     assert outcome == "ok"
     assert bench.calls == ["body"]
 
 
-@pytest.mark.parametrize("policy", ["ask", "retry", "fail", ask])
+@pytest.mark.parametrize("policy", ["hold", "retry", "fail", ask])
 def test_killed_after_the_outcome_it_is_never_called_again(policy):
     bench, outcome = settled_after_crash(policy, "after 2")
     assert outcome == "ok"
@@ -406,7 +406,7 @@ def test_killed_after_the_outcome_it_is_never_called_again(policy):
 
 @pytest.mark.parametrize(("crash", "calls"), [("after 1", 0), ("before 2", 1)])
 def test_killed_in_between_ask_holds(crash, calls):
-    bench, outcome = settled_after_crash("ask", crash)
+    bench, outcome = settled_after_crash("hold", crash)
     assert isinstance(outcome, RunHeld)
     assert outcome.reason == "in_doubt"
     assert "its process died" in outcome.detail
@@ -414,7 +414,7 @@ def test_killed_in_between_ask_holds(crash, calls):
     assert bench.calls.count("body") == calls
     assert bench.kinds() == ["step_started", "step_in_doubt"]
     # And again: it stays held, with no second entry.
-    held(lambda: bench.run(effect("ask")))
+    held(lambda: bench.run(effect("hold")))
     assert bench.kinds() == ["step_started", "step_in_doubt"]
 
 
@@ -514,9 +514,9 @@ def test_not_done_is_believed_when_the_declared_time_is_over():
 def test_a_settled_not_done_is_simply_run():
     bench = Bench()
     with pytest.raises(Crash):
-        bench.run(effect("ask"), crash="after 1")
+        bench.run(effect("hold"), crash="after 1")
     bench.die()
-    held(lambda: bench.run(effect("ask")))
+    held(lambda: bench.run(effect("hold")))
     bench.entries.append(
         msgspec.structs.replace(
             bench.entries[-1],
@@ -526,7 +526,7 @@ def test_a_settled_not_done_is_simply_run():
         )
     )
     assert bench.history().records["pay"].state is State.NOT_DONE
-    assert bench.run(effect("ask")) == "ok"
+    assert bench.run(effect("hold")) == "ok"
 
 
 # -- effects: errors without a crash -----------------------------------------------------------
@@ -541,14 +541,14 @@ def test_a_settled_not_done_is_simply_run():
 )
 def test_an_error_leaves_a_doubt(called, why):
     bench = Bench()
-    error = held(lambda: bench.run(effect("ask"), {"body": [called]}))
+    error = held(lambda: bench.run(effect("hold"), {"body": [called]}))
     assert doubted.DOUBTS[why] in error.detail
     left = bench.history().records["pay"].doubt
     assert left is not None
     assert msgspec.json.decode(left.body)["ended"] is (why == "error")
     # The doubt is told as it was, after a restart too.
     bench.die("lease_ran_out")
-    assert doubted.DOUBTS[why] in held(lambda: bench.run(effect("ask"))).detail
+    assert doubted.DOUBTS[why] in held(lambda: bench.run(effect("hold"))).detail
 
 
 def test_retry_is_counted_against_its_attempts():
@@ -598,24 +598,29 @@ def test_not_done_of_an_abandoned_thread_is_not_believed():
 
 def test_a_declared_did_not_happen_may_be_retried_and_gives_up():
     bench = Bench()
-    call = effect("ask", failed_on=(Refused,), retry=Retry(attempts=2, first_s=1, jitter=0))
+    call = effect(
+        "hold", not_done_on=(Refused,), retry=Retry(attempts=2, initial_wait_s=1, jitter=0)
+    )
     answers = {"body": [Called(error=Refused()), Called("ok")]}
     assert bench.run(call, answers) == "ok"
     assert bench.kinds() == ["step_started", "step_failed", "step_started", "step_completed"]
     bench = Bench()
     with pytest.raises(StepFailed) as failed:
-        bench.run(effect("ask", failed_on=(Refused,), key="k"), raised(Refused()))
+        bench.run(effect("hold", not_done_on=(Refused,), key="k"), raised(Refused()))
     assert not failed.value.outcome_unknown
     assert bench.keys == [("k", "not_done")]
 
 
 def test_a_crash_before_the_next_try_of_an_effect_waits_and_tries():
     bench = Bench()
-    options: dict[str, Any] = {"failed_on": (Refused,), "retry": Retry(attempts=2, first_s=9)}
+    options: dict[str, Any] = {
+        "not_done_on": (Refused,),
+        "retry": Retry(attempts=2, initial_wait_s=9),
+    }
     with pytest.raises(Crash):
-        bench.run(effect("ask", **options), raised(Refused()), crash="after 2")
+        bench.run(effect("hold", **options), raised(Refused()), crash="after 2")
     bench.die()
-    assert bench.run(effect("ask", **options)) == "ok"
+    assert bench.run(effect("hold", **options)) == "ok"
     assert bench.slept == [bench.history().records["pay"].retry_at_us]
 
 
@@ -623,20 +628,20 @@ def test_an_effect_that_is_due_at_once_is_tried_at_once():
     bench = Bench()
     bench.note(Kind.STEP_FAILED, "pay", final=False, error={"type": "E", "message": ""})
     bench.entries[-1] = msgspec.structs.replace(bench.entries[-1], position=0, attempt=1)
-    assert bench.run(effect("ask", retry=Retry(attempts=2))) == "ok"
+    assert bench.run(effect("hold", retry=Retry(attempts=2))) == "ok"
     assert bench.slept == []
 
 
 def test_an_effect_that_was_cancelled_is_simply_run():
     bench = Bench()
     with pytest.raises(Crash):
-        bench.run(effect("ask"), crash="after 1")
+        bench.run(effect("hold"), crash="after 1")
     bench.note(Kind.STEP_CANCELLED, "pay")
-    assert bench.run(effect("ask")) == "ok"
+    assert bench.run(effect("hold")) == "ok"
 
 
 def test_a_result_of_an_effect_that_does_not_survive_holds_whatever_the_policy():
-    for policy in ("ask", "retry", "fail", ask):
+    for policy in ("hold", "retry", "fail", ask):
         bench = Bench()
         call, again = effect(policy, key="k"), effect(policy, key="k")
         error = held(lambda: bench.run(call, refuse=1))
@@ -650,7 +655,7 @@ def test_a_result_of_an_effect_that_does_not_survive_holds_whatever_the_policy()
 def test_a_fallback_of_an_effect_that_did_not_happen_frees_its_key():
     bench = Bench()
     answers = raised(Refused()) | {"fallback": [Called("instead")]}
-    call = effect("ask", key="k", failed_on=(Refused,), has_fallback=True)
+    call = effect("hold", key="k", not_done_on=(Refused,), has_fallback=True)
     assert bench.run(call, answers) == "instead"
     assert bench.keys == [("k", "not_done")]
 
@@ -674,15 +679,18 @@ def test_an_old_key_is_never_sent_again(policy):
 def test_an_old_key_is_not_sent_after_a_decision_or_a_pause_either(state):
     """I6: no key is sent after its declared lifetime, whatever led to the next attempt."""
     bench = Bench()
-    options: dict[str, Any] = {"failed_on": (Refused,), "retry": Retry(attempts=3, first_s=9)}
+    options: dict[str, Any] = {
+        "not_done_on": (Refused,),
+        "retry": Retry(attempts=3, initial_wait_s=9),
+    }
     if state == "retrying":
         with pytest.raises(Crash):
-            bench.run(effect("ask", **options), raised(Refused()), crash="after 2")
+            bench.run(effect("hold", **options), raised(Refused()), crash="after 2")
     else:
         with pytest.raises(Crash):
-            bench.run(effect("ask", **options), crash="after 1")
+            bench.run(effect("hold", **options), crash="after 1")
         bench.die()
-        held(lambda: bench.run(effect("ask", **options)))
+        held(lambda: bench.run(effect("hold", **options)))
         bench.entries.append(
             msgspec.structs.replace(
                 bench.entries[-1],
@@ -694,7 +702,7 @@ def test_an_old_key_is_not_sent_after_a_decision_or_a_pause_either(state):
     bench.now_us += 2 * DAY * SECOND
     bench.die()
     before = bench.calls.count("body")
-    held(lambda: bench.run(effect("ask", **options)))
+    held(lambda: bench.run(effect("hold", **options)))
     assert bench.calls.count("body") == before
 
 
@@ -707,24 +715,24 @@ def taken(state: str, digest: bytes = b"args") -> KeyState:
 
 def test_a_business_key_is_claimed_with_the_intent_and_follows_the_outcome():
     bench = Bench()
-    assert bench.run(effect("ask", key="k")) == "ok"
+    assert bench.run(effect("hold", key="k")) == "ok"
     assert bench.keys == [("k", "completed")]
 
 
 def test_a_completed_key_gives_the_other_runs_result():
     bench = Bench()
     bench.claims = [taken("completed")]
-    assert bench.run(effect("ask", key="k")) == "copied"
+    assert bench.run(effect("hold", key="k")) == "copied"
     assert bench.calls == []
     assert bench.kinds() == ["skipped_duplicate"]
-    assert bench.run(effect("ask", key="k")) == "copied"
+    assert bench.run(effect("hold", key="k")) == "copied"
     assert len(bench.copied) == 1
 
 
 def test_a_key_in_progress_is_waited_for():
     bench = Bench()
     bench.claims = [taken("in_progress"), taken("in_progress"), None]
-    assert bench.run(effect("ask", key="k")) == "ok"
+    assert bench.run(effect("hold", key="k")) == "ok"
     assert bench.waited == 2
     assert bench.kinds() == ["step_started", "step_completed"]
 
@@ -733,13 +741,13 @@ def test_a_key_whose_run_goes_no_further_is_not_waited_for():
     bench = Bench()
     bench.stranded = True
     bench.claims = [taken("in_progress")]
-    assert "'other'" in held(lambda: bench.run(effect("ask", key="k"))).detail
+    assert "'other'" in held(lambda: bench.run(effect("hold", key="k"))).detail
 
 
 def test_a_key_in_doubt_is_waited_for_while_its_run_may_settle_it():
     bench = Bench()
     bench.claims = [taken("in_doubt"), taken("completed")]
-    assert bench.run(effect("ask", key="k")) == "copied"
+    assert bench.run(effect("hold", key="k")) == "copied"
     assert bench.waited == 1
 
 
@@ -749,7 +757,7 @@ def test_a_key_in_doubt_holds_and_names_the_other_run():
     bench.claims = [taken("in_doubt")]
     bench.stranded = True
     with pytest.raises(Unwind) as stopped:
-        bench.run(effect("ask", key="k"))
+        bench.run(effect("hold", key="k"))
     assert bench.waited == 1  # It asks first whether a process is at work on it.
     error = stopped.value.error
     assert isinstance(error, RunHeld)
@@ -771,7 +779,7 @@ def test_a_key_that_cannot_be_had_is_a_conflict_live_and_replayed(key, said):
     bench.claims = [key]
     for _ in range(2):
         with pytest.raises(KeyConflict, match=said) as found:
-            bench.run(effect("ask", key="k"))
+            bench.run(effect("hold", key="k"))
         assert found.value.other_run == "other"
         assert found.value.__holdfast_step__ == "pay"  # type: ignore[attr-defined]
     assert bench.calls == []
@@ -788,7 +796,7 @@ def adopted(on_doubt: Any) -> StepCall:
 
 def test_in_an_adopted_run_the_first_try_is_a_doubt():
     bench = Bench()
-    assert "the store lost records" in held(lambda: bench.run(adopted("ask"))).detail
+    assert "the store lost records" in held(lambda: bench.run(adopted("hold"))).detail
     assert bench.calls == []
     bench = Bench()
     with pytest.raises(StepFailed):
@@ -806,5 +814,5 @@ def test_in_an_adopted_run_the_first_try_is_a_doubt():
 
 def test_an_adopted_run_whose_effect_has_a_record_needs_no_doubt():
     bench = Bench()
-    bench.run(effect("ask", key="k"))
-    assert bench.run(adopted("ask"), {}) == "ok"
+    bench.run(effect("hold", key="k"))
+    assert bench.run(adopted("hold"), {}) == "ok"

@@ -26,7 +26,7 @@ from holdfast._core.retry import Retry
 from holdfast._core.rows import KeyState
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
-from holdfast.errors import KeyConflict, RunHeld, StepFailed, UsageError, ValueRefused
+from holdfast.errors import KeyConflict, NotSerializable, RunHeld, StepFailed, UsageError
 
 DIGEST = b"d" * 16
 
@@ -148,7 +148,7 @@ def test_it_is_tried_again_by_its_policy() -> None:
 
 
 def test_a_value_that_cannot_be_stored_is_not_tried_again() -> None:
-    hand = Hand(Transacted(error=ValueRefused("result", "no"), refused=True))
+    hand = Hand(Transacted(error=NotSerializable("result", "no"), refused=True))
 
     with pytest.raises(StepFailed):
         hand.drive(call_of(retry=Retry(attempts=5)))

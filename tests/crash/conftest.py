@@ -29,7 +29,7 @@ def payments(world: World) -> Iterator[Client]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[holdfast.Store]:
+def store(tmp_path: Path) -> Iterator[holdfast.types.Store]:
     """A SQLite store in this process, the default one for the time of the test."""
     with holdfast.open(f"sqlite:///{tmp_path}/here.db") as store:
         yield store

@@ -83,7 +83,9 @@ class Fleet:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
-    def kill_one(self, store: holdfast.Store, chance: random.Random) -> tuple[int, float] | None:
+    def kill_one(
+        self, store: holdfast.types.Store, chance: random.Random
+    ) -> tuple[int, float] | None:
         """Kill one of the processes that work; returns which, and when. On a machine that is too
         busy to replace them in time, half of them are spared."""
         alive = set(self.children())
@@ -161,7 +163,7 @@ def judge(
     return told
 
 
-def open_runs(store: holdfast.Store) -> int:
+def open_runs(store: holdfast.types.Store) -> int:
     """Return how many runs have not ended yet."""
     return sum(q.ready + q.delayed + q.running + q.abandoned for q in store.queues())
 
@@ -176,7 +178,7 @@ def executions(world: World) -> dict[str, dict[str, list[str]]]:
 
 
 def compare(
-    store: holdfast.Store,
+    store: holdfast.types.Store,
     run_id: str,
     sizes: Sizes,
     lines: dict[str, list[str]],
@@ -215,7 +217,9 @@ def compare_charges(payments: Client, sizes: Sizes, told: Told) -> None:
         told.violations.append(f"charges: {seen}, not {wanted}")
 
 
-def takeovers(store: holdfast.Store, run_id: str, kills: dict[int, float], told: Told) -> None:
+def takeovers(
+    store: holdfast.types.Store, run_id: str, kills: dict[int, float], told: Told
+) -> None:
     """Note how long after the kill of its owner a run was taken up again."""
     owner: int | None = None
     for entry in store.history(run_id):
@@ -227,7 +231,7 @@ def takeovers(store: holdfast.Store, run_id: str, kills: dict[int, float], told:
             owner = None
 
 
-def killed_at(store: holdfast.Store, owner: int, kills: dict[int, float]) -> float | None:
+def killed_at(store: holdfast.types.Store, owner: int, kills: dict[int, float]) -> float | None:
     """Return when the process that was this owner was killed."""
     name = store.kept.owner_name(owner)
     return next((at for pid, at in kills.items() if f" {pid} " in f" {name} "), None)

@@ -188,7 +188,7 @@ class World:
         return ended
 
     @contextmanager
-    def store(self, **options: Any) -> Iterator[holdfast.Store]:
+    def store(self, **options: Any) -> Iterator[holdfast.types.Store]:
         """Open the store to look at it and to act on it, beside whatever else is open."""
         with holdfast.open(self.url, default=False, **options) as store:
             yield store
@@ -267,7 +267,7 @@ def assert_once(counts: Counter[str], *, but: dict[str, int] | None = None) -> N
     assert not wrong, f"executed too often: {wrong}"
 
 
-def assert_sound(store: holdfast.Store, run_id: str = "r") -> None:
+def assert_sound(store: holdfast.types.Store, run_id: str = "r") -> None:
     """Assert what is true of every journal: gapless, one outcome per step and generation."""
     entries = store.history(run_id)
     assert [e.seq for e in entries] == list(range(1, len(entries) + 1))

@@ -118,7 +118,7 @@ def checked(world: World, pause: int = CHECKS_PAUSE) -> Iterator[Checks]:
                 lease = store.kept.start(new_run(f"waste-{checks.done}", "waste"), owner).lease
                 assert lease is not None
                 store.kept.append([Write(lease, [Draft(Kind.RUN_COMPLETED, 3, body=b"{}")])])
-                store.gc(older_than=0, flow="waste")
+                store.prune(older_than=0, flow="waste")
                 checks.found += [f"beside the runs, verify: {wrong}" for wrong in store.verify()]
                 checks.done += 1
                 enough.wait(pause * (time.monotonic() - began_s))
@@ -220,7 +220,7 @@ def summary(world: World, payments: Client, *, kills: int, runs: int, before: li
     )
 
 
-def compare(store: holdfast.Store, run: str, world: World) -> list[str]:
+def compare(store: holdfast.types.Store, run: str, world: World) -> list[str]:
     """Return what the journal of one run says that the ledger denies."""
     wrong: list[str] = []
     entries = store.history(run)

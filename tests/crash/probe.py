@@ -87,7 +87,7 @@ def payments() -> Client:
     )
 
 
-def open_store() -> holdfast.Store:
+def open_store() -> holdfast.types.Store:
     lease_s = float(os.environ.get("CRASH_LEASE_S", 30.0))
     return holdfast.open(os.environ["CRASH_URL"], lease_s=lease_s)
 

@@ -49,7 +49,9 @@ def outside() -> Iterator[Outside]:
         process.wait(WAIT_AT_MOST_S)
 
 
-def compare(store: holdfast.Store, books: dict[str, Any], *, deaths: int, withdrawn: bool) -> None:
+def compare(
+    store: holdfast.types.Store, books: dict[str, Any], *, deaths: int, withdrawn: bool
+) -> None:
     """Assert that the journal and what the servers saw tell one story."""
     # Published once: a second request would have made a second copy.
     assert books["posts"] == {REPORT: 1}, f"requests to publish: {books['posts']}"

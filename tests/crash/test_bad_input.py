@@ -59,7 +59,7 @@ def refused(run: Any) -> str:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_result_that_does_not_survive(store: holdfast.Store, name: str) -> None:
+def test_a_result_that_does_not_survive(store: holdfast.types.Store, name: str) -> None:
     value, named = REFUSED[name]
     good = False
 
@@ -80,7 +80,7 @@ def test_a_result_that_does_not_survive(store: holdfast.Store, name: str) -> Non
     assert calls == {"before": 1, "returns_it": 2}
 
 
-def test_a_result_of_an_effect_that_does_not_survive(store: holdfast.Store) -> None:
+def test_a_result_of_an_effect_that_does_not_survive(store: holdfast.types.Store) -> None:
     """It is done, and its value is lost: held whatever its policy, until it is settled."""
 
     @effect(on_doubt="retry")
@@ -102,7 +102,7 @@ def test_a_result_of_an_effect_that_does_not_survive(store: holdfast.Store) -> N
     assert calls == {"before": 1, "returns_it": 1}
 
 
-def test_a_result_of_100_mb(store: holdfast.Store) -> None:
+def test_a_result_of_100_mb(store: holdfast.types.Store) -> None:
     @step
     def returns_it() -> bytes:
         return bytes(HUGE)
@@ -118,14 +118,14 @@ def test_a_result_of_100_mb(store: holdfast.Store) -> None:
     assert "step_completed" in kinds(store.history("r"))
 
 
-def test_an_input_that_does_not_survive(store: holdfast.Store) -> None:
+def test_an_input_that_does_not_survive(store: holdfast.types.Store) -> None:
     with pytest.raises(UsageError, match="Handle"):
         simple.run("r", Handle())  # type: ignore[arg-type]
     with pytest.raises(RunNotFound):
         store.get("r")
 
 
-def test_arguments_that_do_not_fit(store: holdfast.Store) -> None:
+def test_arguments_that_do_not_fit(store: holdfast.types.Store) -> None:
     with pytest.raises((TypeError, UsageError), match="colour"):
         simple.run("r", colour="red")  # type: ignore[call-arg]
     with pytest.raises(RunNotFound):
@@ -152,16 +152,16 @@ ODD_IDS = {
 
 
 @pytest.mark.parametrize("name", ODD_IDS)
-def test_an_odd_run_id_is_refused_at_the_door(store: holdfast.Store, name: str) -> None:
+def test_an_odd_run_id_is_refused_at_the_door(store: holdfast.types.Store, name: str) -> None:
     with pytest.raises(UsageError) as error:
         simple.run(ODD_IDS[name])  # type: ignore[arg-type]
     assert len(str(error.value)) < 1000
     assert "\x1b" not in str(error.value)
-    assert list(store.list()) == []
+    assert list(store.runs()) == []
     assert calls == {}
 
 
-def test_a_missing_run_id(store: holdfast.Store) -> None:
+def test_a_missing_run_id(store: holdfast.types.Store) -> None:
     with pytest.raises((UsageError, TypeError)):
         simple.run()  # type: ignore[call-arg]
 
@@ -169,22 +169,22 @@ def test_a_missing_run_id(store: holdfast.Store) -> None:
 @pytest.mark.parametrize(
     "run_id", ["../../etc/passwd", "a b", "naïve", "订单-42", "x" * 200, "'; --"]
 )
-def test_unusual_run_ids_that_are_fine(store: holdfast.Store, run_id: str) -> None:
+def test_unusual_run_ids_that_are_fine(store: holdfast.types.Store, run_id: str) -> None:
     assert simple.run(run_id) == "before refunds 3"
-    assert [run.run_id for run in store.list()] == [run_id]
+    assert [run.run_id for run in store.runs()] == [run_id]
     assert store.get(run_id).result == "before refunds 3"
 
 
 # --- the same id again ------------------------------------------------------------------------
 
 
-def test_same_input_however_it_is_written(store: holdfast.Store) -> None:
+def test_same_input_however_it_is_written(store: holdfast.types.Store) -> None:
     expected = simple.run("r", "refunds", limit=3)
     assert simple.run("r") == simple.run("r", topic="refunds") == expected
     assert calls == {"before": 1}
 
 
-def test_other_input_is_a_conflict(store: holdfast.Store) -> None:
+def test_other_input_is_a_conflict(store: holdfast.types.Store) -> None:
     simple.run("r")
     history = store.history("r")
     with pytest.raises(RunConflict) as conflict:
@@ -194,7 +194,7 @@ def test_other_input_is_a_conflict(store: holdfast.Store) -> None:
     assert store.get("r").result == "before refunds 3"
 
 
-def test_another_flow_is_a_conflict(store: holdfast.Store) -> None:
+def test_another_flow_is_a_conflict(store: holdfast.types.Store) -> None:
     @flow
     def another(topic: str = "refunds", *, limit: int = 3) -> str:
         return "another"
@@ -204,13 +204,13 @@ def test_another_flow_is_a_conflict(store: holdfast.Store) -> None:
         another.run("r")
 
 
-def test_no_such_run(store: holdfast.Store) -> None:
+def test_no_such_run(store: holdfast.types.Store) -> None:
     for look in (store.get, store.history, store.explain):
         with pytest.raises(RunNotFound, match="nobody"):
             look("nobody")
 
 
-def test_settling_what_is_not_in_doubt(store: holdfast.Store) -> None:
+def test_settling_what_is_not_in_doubt(store: holdfast.types.Store) -> None:
     simple.run("r")
     before_it = len(store.history("r"))
     for step_key in (before.name, "no such step"):

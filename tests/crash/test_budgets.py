@@ -29,7 +29,7 @@ def assert_held(world: World, shape: str, *, spent: float) -> None:
 
 def goes_on(world: World, shape: str) -> Counter[str]:
     with world.store() as store:
-        assert store.raise_budget("r", to=Budget(usd=3), actor="ada").status == "queued"
+        assert store.set_budget("r", budget=Budget(usd=3), actor="ada").status == "queued"
     assert world.run("spending.py", shape).result == sum(range(1, STEPS + 1))
     with world.store() as store:
         assert_sound(store)

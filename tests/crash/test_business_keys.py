@@ -225,11 +225,11 @@ async def send_async(task: str, address: str) -> str:
     return f"sent to {address}"
 
 
-def skipped(store: holdfast.Store, run_id: str) -> int:
+def skipped(store: holdfast.types.Store, run_id: str) -> int:
     return kinds(store.history(run_id)).count("skipped_duplicate")
 
 
-def test_twice_in_one_run(store: holdfast.Store) -> None:
+def test_twice_in_one_run(store: holdfast.types.Store) -> None:
     @flow
     def twice() -> list[str]:
         return [send("t", "ada"), send("t", "ada")]
@@ -238,7 +238,7 @@ def test_twice_in_one_run(store: holdfast.Store) -> None:
     assert (sent, skipped(store, "r")) == (["t"], 1)
 
 
-def test_in_two_branches_of_one_run(store: holdfast.Store) -> None:
+def test_in_two_branches_of_one_run(store: holdfast.types.Store) -> None:
     @flow
     def branches() -> list[str]:
         return list(gather(*[lambda: send("t", "ada")] * 4))
@@ -247,7 +247,7 @@ def test_in_two_branches_of_one_run(store: holdfast.Store) -> None:
     assert (sent, skipped(store, "r")) == (["t"], 3)
 
 
-def test_in_two_branches_of_one_async_run(store: holdfast.Store) -> None:
+def test_in_two_branches_of_one_async_run(store: holdfast.types.Store) -> None:
     @flow
     async def branches() -> list[str]:
         return list(await aio.gather(*[send_async("t", "ada") for _ in range(4)]))
@@ -256,7 +256,7 @@ def test_in_two_branches_of_one_async_run(store: holdfast.Store) -> None:
     assert (sent, skipped(store, "r")) == (["t"], 3)
 
 
-def test_in_many_runs_at_once(store: holdfast.Store) -> None:
+def test_in_many_runs_at_once(store: holdfast.types.Store) -> None:
     @flow
     async def one(number: int) -> str:
         return await send_async("t", "ada")
@@ -269,7 +269,7 @@ def test_in_many_runs_at_once(store: holdfast.Store) -> None:
     assert sum(skipped(store, f"r{i}") for i in range(20)) == 19
 
 
-def test_in_many_threads_at_once(store: holdfast.Store) -> None:
+def test_in_many_threads_at_once(store: holdfast.types.Store) -> None:
     @flow
     def one(number: int) -> str:
         return send("t", "ada")
@@ -280,7 +280,7 @@ def test_in_many_threads_at_once(store: holdfast.Store) -> None:
     assert sent == ["t"]
 
 
-def test_the_key_of_another_effect_is_another_key(store: holdfast.Store) -> None:
+def test_the_key_of_another_effect_is_another_key(store: holdfast.types.Store) -> None:
     @effect(key="mail:{task}")
     def other(task: str) -> str:
         sent.append(f"other {task}")
@@ -294,7 +294,7 @@ def test_the_key_of_another_effect_is_another_key(store: holdfast.Store) -> None
     assert sent == ["t", "other t"]
 
 
-def test_a_conflict_that_nobody_handles(store: holdfast.Store) -> None:
+def test_a_conflict_that_nobody_handles(store: holdfast.types.Store) -> None:
     @flow
     def one(address: str) -> str:
         return send("t", address)

@@ -242,7 +242,7 @@ class Deploys:
         with self.world.store() as store:
 
             def found() -> bool:
-                seen = {run.run_id: str(run.status) for run in store.list(limit=100)}
+                seen = {run.run_id: str(run.status) for run in store.runs(limit=100)}
                 return {seen.get(run) for run in runs} == {status}
 
             wait_for(found, f"{', '.join(runs)} to be {status}")
@@ -301,7 +301,7 @@ def invoice(n: int) -> int:
     return n + 1
 
 def refunds() -> int:
-    for state in turns({"n": 0}, limit=9):
+    for state in turns({"n": 0}, max_turns=9):
         if state["n"] == 2:
             return state["n"]
         if state["n"] == 1 and WHERE == "between two turns":
@@ -312,7 +312,7 @@ def refunds() -> int:
     raise AssertionError
 
 def invoices() -> int:
-    for state in turns({"n": 0}, limit=9):
+    for state in turns({"n": 0}, max_turns=9):
         if state["n"] == 2:
             return state["n"]
         state["n"] = invoice(state["n"])

@@ -26,7 +26,7 @@ def waiting(world: World) -> Script:
     return script
 
 
-def is_waiting(store: holdfast.Store) -> bool:
+def is_waiting(store: holdfast.types.Store) -> bool:
     rows = [store.kept.get(run_id) for run_id in FAMILY]
     return all(row is not None and row.status == "waiting" for row in rows)
 
@@ -158,7 +158,7 @@ def test_a_deadline_passes_while_nobody_has_the_run(world: World) -> None:
 
         wait_for(is_over, "the deadline")
         assert store.history("r")[-1].body["actor"] == "deadline"
-        statuses = {run.status for run in store.list()}
+        statuses = {run.status for run in store.runs()}
     assert statuses == {"cancelled"}
     assert world.counts()["last"] == 0
 
@@ -210,7 +210,7 @@ def test_workers_are_killed_and_each_child_ends_once_in_its_parent(world: World)
         workers = [world.start("family.py", "worker") for _ in range(2)]
 
         def ended() -> int:
-            return len(store.list(status="completed"))
+            return len(store.runs(status="completed"))
 
         def ended_at_least(wanted: int) -> bool:
             return ended() >= wanted
@@ -233,7 +233,7 @@ def test_workers_are_killed_and_each_child_ends_once_in_its_parent(world: World)
     assert executed <= PARENTS * len(ITEMS) + 2 * kills
 
 
-def check_parent(store: holdfast.Store, run_id: str) -> None:
+def check_parent(store: holdfast.types.Store, run_id: str) -> None:
     assert store.get(run_id).result == ["A", "B", "C"]
     delivered = [e.body["run"] for e in store.history(run_id) if e.kind == "child_ended"]
     assert len(delivered) == len(set(delivered)) == len(ITEMS)

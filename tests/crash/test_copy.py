@@ -53,7 +53,7 @@ def copier(source: str, target: str) -> subprocess.Popen[str]:
     )
 
 
-def arrived(store: holdfast.Store) -> set[str]:
+def arrived(store: holdfast.types.Store) -> set[str]:
     return {row.run_id for row in store.kept.list(Query(limit=2 * TOTAL))}
 
 

@@ -16,7 +16,7 @@ def test_killed_at_each_boundary_of_its_life(world: World) -> None:
     assert world.run(SCRIPT, "go", "r").result == RESULT
     world.crash(SCRIPT, "fork", "r", "f", BEFORE, at="before the fork")
     with world.store() as store:
-        assert "f" not in [run.run_id for run in store.list()]
+        assert "f" not in [run.run_id for run in store.runs()]
     world.crash(SCRIPT, "fork", "r", "f", BEFORE, at="after the fork")
     again = world.run(SCRIPT, "fork", "r", "f", BEFORE).result
     assert again == {"created": False, "repeats": ["forking.tell"]}

@@ -18,7 +18,8 @@ AGENT = """
 import os
 from pathlib import Path
 import holdfast
-from holdfast import effect, flow, step, watch
+from holdfast import effect, flow, step
+from holdfast.versioning import depends_on
 from tests.crash import probe
 
 MODEL = "{model}"
@@ -43,7 +44,7 @@ def gap_finish(text: str) -> str:
 
 @flow(on_drift={on_drift})
 def gap_agent(sends: bool) -> str:
-    watch("prices", holdfast.file("prices.csv"), on_change="{policy}")
+    depends_on("prices", Path("prices.csv"), on_change="{policy}")
     said = gap_think()
     {behind}
     if sends:
@@ -60,7 +61,7 @@ def agent(world: World, *, sends: bool = False, **text: object) -> Path:
     """Write the agent's module, as it is now."""
     said = {
         "model": "m-1",
-        "policy": "ask",
+        "policy": "hold",
         "key_ttl": 86400,
         "on_drift": {},
         "finish": 'probe.executed("finish")',
@@ -102,10 +103,10 @@ def changed(report: dict[str, Any]) -> dict[str, str]:
     return {change["kind"]: change["policy"] for change in report["changes"]}
 
 
-def without_code(world: World) -> holdfast.Preflight:
+def without_code(world: World) -> holdfast.types.ResumePreview:
     """Return what is told where the agent's code is not known."""
     with world.store() as store:
-        return store.preflight("r")
+        return store.preview_resume("r")
 
 
 def told(world: World) -> list[str]:
@@ -122,10 +123,10 @@ def assert_whole(world: World) -> None:
 @pytest.mark.parametrize(
     ("world", "policy"),
     [
-        ("sqlite", "go_on"),
+        ("sqlite", "keep"),
         ("sqlite", "redo"),
         ("postgresql", "redo"),
-        ("sqlite", "ask"),
+        ("sqlite", "hold"),
         ("sqlite", "fail"),
     ],
     indirect=["world"],
@@ -142,7 +143,7 @@ def test_a_changed_file_by_each_policy(world: World, policy: str) -> None:
     assert world.counts() == {"think": 1, "finish": 1}, "preflight executes nothing"
 
     ended = world.run(script)
-    if policy == "ask":
+    if policy == "hold":
         assert (ended.error, ended.said["reason"]) == ("RunHeld", "drift")
         assert told(world) == ["fact: hold"]
         command(world, "resume", "r", code=3)
@@ -152,21 +153,21 @@ def test_a_changed_file_by_each_policy(world: World, policy: str) -> None:
         assert ended.error == "RunFailed"
         assert told(world) == ["fact: fail"]
         ended = world.run(script)
-    kept = policy == "go_on"
+    kept = policy == "keep"
     assert ended.result == f"m-1 saw {'1' if kept else '2'}"
     assert world.counts()["think"] == (1 if kept else 2)
     assert_whole(world)
 
 
 @pytest.mark.parametrize(
-    ("policy", "point"), [("redo", "in think"), ("redo", "in finish"), ("ask", "in think")]
+    ("policy", "point"), [("redo", "in think"), ("redo", "in finish"), ("hold", "in think")]
 )
 def test_killed_while_it_is_redone(world: World, policy: str, point: str) -> None:
     script = agent(world, policy=policy)
     prices(world, "1")
     world.crash(script, at="in finish")
     prices(world, "2")
-    if policy == "ask":
+    if policy == "hold":
         assert world.run(script).error == "RunHeld"
         command(world, "resume", "r", "--redo", "--actor", "ann")
     for mark in world.marks.glob("killed at *"):
@@ -200,7 +201,7 @@ def test_an_effect_behind_a_changed_file_needs_a_confirmation(world: World, deci
     assert_whole(world)
 
 
-@pytest.mark.parametrize("policy", ["go_on", "redo", "ask", "fail"])
+@pytest.mark.parametrize("policy", ["keep", "redo", "hold", "fail"])
 def test_a_changed_model(world: World, policy: str) -> None:
     drift = {"model": policy}
     prices(world, "1")
@@ -211,7 +212,7 @@ def test_a_changed_model(world: World, policy: str) -> None:
     assert any("versions" in text for text in report.unseen), "it says what it cannot know"
     assert changed(preflight(world)) == {"model": policy}
     ended = world.run(script)
-    if policy == "ask":
+    if policy == "hold":
         assert (ended.error, ended.said["reason"]) == ("RunHeld", "drift")
         command(world, "resume", "r", "--go-on", "--actor", "ann")
         ended = world.run(script)
@@ -225,8 +226,8 @@ def test_a_changed_model(world: World, policy: str) -> None:
 def test_an_edited_flow_and_an_edited_step(world: World) -> None:
     prices(world, "1")
     world.crash(agent(world), at="in finish")
-    script = agent(world, behind="holdfast.replaying()", finish='probe.executed("end")')
-    assert changed(preflight(world)) == {"flow": "go_on"}, "finish has no outcome yet"
+    script = agent(world, behind="holdfast.context.is_replaying()", finish='probe.executed("end")')
+    assert changed(preflight(world)) == {"flow": "keep"}, "finish has no outcome yet"
     assert world.run(script).result == "m-1 saw 1"
     assert told(world) == ["flow: go_on"]
     assert world.counts() == {"think": 1, "finish": 1, "end": 1}
@@ -234,9 +235,9 @@ def test_an_edited_flow_and_an_edited_step(world: World) -> None:
 
 def test_an_edited_flow_can_be_held(world: World) -> None:
     prices(world, "1")
-    drift = {"flow": "ask"}
+    drift = {"flow": "hold"}
     world.crash(agent(world, on_drift=drift), at="in finish")
-    script = agent(world, on_drift=drift, behind="holdfast.replaying()")
+    script = agent(world, on_drift=drift, behind="holdfast.context.is_replaying()")
     assert world.run(script).said["reason"] == "drift"
     command(world, "resume", "r", "--redo", "--actor", "ann", code=2)
     command(world, "resume", "r", "--go-on", "--actor", "ann")
@@ -248,9 +249,11 @@ def test_an_expired_key_is_told_and_not_sent(world: World) -> None:
     script = agent(world, sends=True, key_ttl=0.2)
     world.crash(script, at="in send")
     with world.store() as store:
-        wait_for(lambda: [c.kind for c in store.preflight("r").changes] == ["key"], "the key's age")
+        wait_for(
+            lambda: [c.kind for c in store.preview_resume("r").changes] == ["key"], "the key's age"
+        )
     report = preflight(world)
-    assert changed(report) == {"key": "ask"}
+    assert changed(report) == {"key": "hold"}
     assert report["in_doubt"] == ["gap_send"]
     assert report["died"]
     ended = world.run(script)

@@ -30,7 +30,7 @@ def there(world: World) -> int:
     """Return how many runs are left; everything that is stored is sound."""
     with world.store() as store:
         assert store.verify() == []
-        runs = [run.run_id for run in store.list()]
+        runs = [run.run_id for run in store.runs()]
         for run_id in runs:
             assert store.history(run_id)[-1].kind == "run_completed"
         return len(runs)

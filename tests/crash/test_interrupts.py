@@ -63,7 +63,7 @@ def test_sigint_while_effects_run_in_branches(world: World, colour: str) -> None
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_interrupted_in_a_step_it_can_be_run_again_at_once(
-    store: holdfast.Store, error: type[BaseException]
+    store: holdfast.types.Store, error: type[BaseException]
 ) -> None:
     calls: Counter[str] = Counter()
 
@@ -90,7 +90,7 @@ def test_interrupted_in_a_step_it_can_be_run_again_at_once(
     assert calls == {"before": 1, "interrupted": 2}
 
 
-def test_interrupted_in_an_effect_leaves_it_in_doubt(store: holdfast.Store) -> None:
+def test_interrupted_in_an_effect_leaves_it_in_doubt(store: holdfast.types.Store) -> None:
     calls: Counter[str] = Counter()
 
     @effect
@@ -112,7 +112,7 @@ def test_interrupted_in_an_effect_leaves_it_in_doubt(store: holdfast.Store) -> N
     assert calls["charge"] == 1
 
 
-def test_interrupted_while_a_helper_thread_executes_the_effect(store: holdfast.Store) -> None:
+def test_interrupted_while_a_helper_thread_executes_the_effect(store: holdfast.types.Store) -> None:
     """With `timeout=` the body has a thread of its own, which Ctrl-C leaves at work: not ended."""
     heard, go_on = threading.Event(), threading.Event()
     main = threading.get_ident()
@@ -169,7 +169,7 @@ class Bank:
         return NOT_DONE if found is None else Done(found)
 
 
-def ordered(bank: Bank) -> holdfast.Flow[[], list[str]]:
+def ordered(bank: Bank) -> holdfast.types.Flow[[], list[str]]:
     """Return a flow of a step, an effect and a step."""
 
     @step
@@ -228,7 +228,7 @@ class Interrupter:
         sys.settrace(None)
 
 
-def test_interrupted_at_any_line_of_the_library(store: holdfast.Store) -> None:
+def test_interrupted_at_any_line_of_the_library(store: holdfast.types.Store) -> None:
     """Wherever it strikes, it comes through, the run can be run again at once, and charges once."""
     bank = Bank()
     order = ordered(bank)
@@ -252,7 +252,7 @@ def test_interrupted_at_any_line_of_the_library(store: holdfast.Store) -> None:
     assert not list(store.verify())
 
 
-def test_interrupted_at_any_line_while_branches_work(store: holdfast.Store) -> None:
+def test_interrupted_at_any_line_while_branches_work(store: holdfast.types.Store) -> None:
     """No effect of a branch is at work when the interrupt leaves `run`, wherever it strikes."""
     at_work: Counter[str] = Counter()
     sent: Counter[str] = Counter()
@@ -283,7 +283,9 @@ def test_interrupted_at_any_line_while_branches_work(store: holdfast.Store) -> N
     assert set(sent.values()) == {1}
 
 
-def test_a_handler_of_the_users_own_is_called_while_branches_work(store: holdfast.Store) -> None:
+def test_a_handler_of_the_users_own_is_called_while_branches_work(
+    store: holdfast.types.Store,
+) -> None:
     """Only what a handler raises waits for the branches: one that tells them to end is in time."""
     stop, started = threading.Event(), threading.Event()
     main = threading.get_ident()
@@ -338,7 +340,7 @@ class CancellingLoop(asyncio.SelectorEventLoop):
             self.victim.cancel()
 
 
-def awaited(bank: Bank) -> holdfast.AsyncFlow[[], list[str]]:
+def awaited(bank: Bank) -> holdfast.types.AsyncFlow[[], list[str]]:
     """Return an async flow with every kind of await in it."""
 
     @step
@@ -374,7 +376,7 @@ def awaited(bank: Bank) -> holdfast.AsyncFlow[[], list[str]]:
     return order
 
 
-def test_cancelled_at_every_await(store: holdfast.Store) -> None:
+def test_cancelled_at_every_await(store: holdfast.types.Store) -> None:
     bank = Bank()
     order = awaited(bank)
     steps = {"first", "left", "right", "thread", "charge"}
@@ -422,7 +424,7 @@ def _run_cancelled(order: Any, run_id: str, k: int) -> bool:
         loop.close()
 
 
-def test_interrupted_at_any_line_while_awaiting(store: holdfast.Store) -> None:
+def test_interrupted_at_any_line_while_awaiting(store: holdfast.types.Store) -> None:
     """asyncio turns the signal into a cancellation, which may strike at any line as well."""
     bank = Bank()
     order = awaited(bank)
@@ -447,7 +449,7 @@ def test_interrupted_at_any_line_while_awaiting(store: holdfast.Store) -> None:
     assert not list(store.verify())
 
 
-def test_a_cancelled_task_that_started_nothing_can_be_run(store: holdfast.Store) -> None:
+def test_a_cancelled_task_that_started_nothing_can_be_run(store: holdfast.types.Store) -> None:
     bank = Bank()
     order = awaited(bank)
 

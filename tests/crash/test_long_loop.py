@@ -62,7 +62,7 @@ def think(messages: list[str]) -> str:
 
 @flow(name="long_loop.agent")
 def agent() -> int:
-    for chat in turns(Chat([message(0)]), limit=TURNS + 2):
+    for chat in turns(Chat([message(0)]), max_turns=TURNS + 2):
         if len(chat.messages) == stops.at:
             stops.reached = time.perf_counter()
             raise KeyboardInterrupt

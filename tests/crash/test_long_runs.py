@@ -21,11 +21,11 @@ FLEET = Sizes(processes=2, concurrency=2)
 ENDED = ("cancelled", "completed", "failed", "held")
 
 
-def row(store: holdfast.Store, run_id: str = "r") -> Any:
+def row(store: holdfast.types.Store, run_id: str = "r") -> Any:
     return store.kept.get(run_id)
 
 
-def stopped(store: holdfast.Store, how: str) -> int:
+def stopped(store: holdfast.types.Store, how: str) -> int:
     """Have the run stopped while workers give it back and claim it; returns how many claims came
     after the message."""
     store.kept.post("r", asked(how, f"{how}:1", "ana", "", store.kept.now_us()))
@@ -81,17 +81,17 @@ def test_a_deadline_reaches_a_long_run_within_two_claims(world: World) -> None:
             deadline_s, steps = DEADLINE_S, 0
             while steps <= STEPS:
                 run_id = f"for {deadline_s:g} s"
-                timed_run.with_options(store=store, deadline=deadline_s).submit(run_id, STEPS)
+                timed_run.with_options(store=store, timeout=deadline_s).submit(run_id, STEPS)
                 wait_for(lambda: row(store, run_id).status in ENDED, "an end of it")
                 assert claims_after_deadline(store, run_id) <= 2
                 deadline_s, steps = 2 * deadline_s, row(store, run_id).steps
-        for run in store.list(flow="long-run-timed"):
+        for run in store.runs(flow="long-run-timed"):
             assert (run.status, run.held_reason) == ("cancelled", None)
             assert_sound(store, run.run_id)
             assert store.kept.inbox(row(store, run.run_id).run_no) == []
 
 
-def claims_after_deadline(store: holdfast.Store, run_id: str) -> int:
+def claims_after_deadline(store: holdfast.types.Store, run_id: str) -> int:
     journal = store.history(run_id)
     deadline = store.get(run_id).deadline
     assert deadline is not None

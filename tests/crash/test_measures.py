@@ -18,7 +18,7 @@ FLOW = "measured work of a process"
 ALWAYS = 1 << 60
 
 
-def measured(store: holdfast.Store) -> dict[int, list[Measure]]:
+def measured(store: holdfast.types.Store) -> dict[int, list[Measure]]:
     """Return the measures by the process that wrote them."""
     found: dict[int, list[Measure]] = defaultdict(list)
     for row in store.kept.measures(0, ALWAYS).rows:
@@ -30,11 +30,11 @@ def of_flow(rows: list[Measure]) -> Counts:
     return merged(row for row in rows if row.flow == FLOW)
 
 
-def steps_of(store: holdfast.Store) -> tuple[Counter[int], dict[int, list[int]]]:
+def steps_of(store: holdfast.types.Store) -> tuple[Counter[int], dict[int, list[int]]]:
     """Return how many steps each process has recorded, as the journals say, and when."""
     counts: Counter[int] = Counter()
     times: dict[int, list[int]] = defaultdict(list)
-    for run in store.list(limit=100_000):
+    for run in store.runs(limit=100_000):
         for entry in store.history(run.run_id):
             if entry.kind == "step_completed":
                 pid: Any = entry.body["result"]
@@ -55,8 +55,8 @@ def test_a_killed_worker_loses_its_last_minute_at_most(world: World) -> None:
         before = measured(store)[first.process.pid]
         assert first.kill().killed
         second = world.start("measured.py", "second", lease_s=1.5)
-        wait_for(lambda: len(store.list(status="completed", limit=100_000)) > 20, "runs")
-        wait_for(lambda: any(run.run_id == "second-9" for run in store.list(limit=20)), "ten runs")
+        wait_for(lambda: len(store.runs(status="completed", limit=100_000)) > 20, "runs")
+        wait_for(lambda: any(run.run_id == "second-9" for run in store.runs(limit=20)), "ten runs")
         second.signal(signal.SIGTERM)
         ended = second.end()
         assert ended.code == 0, ended.stderr

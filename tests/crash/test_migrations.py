@@ -20,7 +20,7 @@ def completed(world: World, prefix: str, more_than: int = 0) -> int:
         def count() -> int:
             return sum(
                 run.run_id.startswith(prefix)
-                for run in store.list(status="completed", limit=100_000)
+                for run in store.runs(status="completed", limit=100_000)
             )
 
         wait_for(lambda: count() > more_than, f"{more_than} runs of {prefix}")
@@ -45,14 +45,14 @@ def test_89_old_processes_go_on_while_the_schema_is_migrated(world: World) -> No
         script.signal(signal.SIGTERM)
         assert script.end().code == 0, script.end()
     with world.store() as store:
-        assert not store.list(status=["held", "failed"])
+        assert not store.runs(status=["held", "failed"])
         assert store.verify() == []
     again = world.start("migrating.py", "new", "again", lease_s=2)
     completed(world, "again", RUNS)
     again.signal(signal.SIGTERM)
     assert again.end().code == 0, again.end()
     with world.store() as store:
-        assert not store.list(status=["held", "failed", "running"])
+        assert not store.runs(status=["held", "failed", "running"])
         assert store.verify() == []
 
 

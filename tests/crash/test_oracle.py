@@ -59,7 +59,7 @@ def faultless(world: World) -> FakeStore:
 
 
 def found(store: FakeStore, world: World) -> str:
-    return "\n".join(compare(cast("holdfast.Store", store), "m0", world))
+    return "\n".join(compare(cast("holdfast.types.Store", store), "m0", world))
 
 
 def test_nothing_wrong(world: World) -> None:

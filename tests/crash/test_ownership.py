@@ -163,7 +163,7 @@ def test_a_step_that_outlasts_its_lease_keeps_it(world: World) -> None:
     assert len(started) == 1
 
 
-def test_the_same_run_twice_in_one_process(store: holdfast.Store) -> None:
+def test_the_same_run_twice_in_one_process(store: holdfast.types.Store) -> None:
     @step
     async def wait_for_it(i: int) -> int:
         await asyncio.sleep(0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import NOT_DONE, Done, Fail
+from holdfast import NOT_DONE, Done
+from holdfast.types import Failed
 from tests.crash.harness import BOTH_STORES, World, assert_sound, kinds
 from tests.crash.payments import Client
 
@@ -119,7 +120,7 @@ def test_one_key_on_a_server_that_forgets_nothing_and_dedupes_nothing(
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_error_after_the_charge_is_doubt(world: World, payments: Client, policy: str) -> None:
-    """A 500 is not in `failed_on`, so nobody may say that it did not happen."""
+    """A 500 is not in `not_done_on`, so nobody may say that it did not happen."""
     payments.control("broken")
     ended = world.run("pay.py", policy)
     assert payments.seen() == (2 if policy == "retry" else 1, 1, 1)
@@ -174,7 +175,7 @@ def test_settled_as_not_done(held: World, payments: Client) -> None:
 
 def test_settled_as_failed(held: World, payments: Client) -> None:
     with held.store() as store:
-        store.settle("r", "charge_ask", Fail("the customer left"), actor="ops")
+        store.settle("r", "charge_ask", Failed("the customer left"), actor="ops")
     result = held.run("pay.py", "ask").result
     assert result["step_failed"] == "charge_ask"
     assert payments.seen() == (1, 1, 1)

@@ -14,12 +14,12 @@ from tests.crash.harness import BOTH_STORES, Ended, Script, World, assert_sound,
 RESULT = [3, "paid 3", "went"]
 
 
-def waiting_for(store: holdfast.Store, what: str) -> bool:
+def waiting_for(store: holdfast.types.Store, what: str) -> bool:
     row = store.kept.get("r")
     return row is not None and (row.waiting_on or "").startswith(what)
 
 
-def say(store: holdfast.Store) -> None:
+def say(store: holdfast.types.Store) -> None:
     """Say what the run waits for now, as often as one likes: it counts once."""
     with contextlib.suppress(AnswerConflict, RunEnded, RunNotFound):
         for question in store.questions(run_id="r"):
@@ -28,7 +28,7 @@ def say(store: holdfast.Store) -> None:
             else:
                 store.answer("r", question.name, 3, actor="ana")
         if waiting_for(store, "signal:go"):
-            store.signal("r", "go", "went", id="the one")
+            store.signal("r", "go", "went", signal_id="the one")
 
 
 def tended(world: World, script: Script) -> Ended:
@@ -97,7 +97,7 @@ def test_killed_again_and_again_while_it_waits_it_is_no_poison(world: World) -> 
     assert world.counts()["facts"] == 1
 
 
-def _is_at_rest(store: holdfast.Store) -> bool:
+def _is_at_rest(store: holdfast.types.Store) -> bool:
     row = store.kept.get("r")
     return (
         row is not None

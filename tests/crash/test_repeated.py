@@ -13,7 +13,8 @@ HEAD = """
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from holdfast import NOT_DONE, Done, effect, flow, keyed, step
+from holdfast import NOT_DONE, Done, effect, flow, step
+from holdfast.adapters import step_key
 from holdfast._runtime import repeating
 from tests.crash import probe
 
@@ -30,7 +31,7 @@ def think() -> str:
     return "well"
 
 def called(call_id, amount):
-    with keyed(call_id):
+    with step_key(call_id):
         return pay(amount)
 """
 TAIL = """

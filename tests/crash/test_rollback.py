@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import NOT_DONE, Done, Retry, Rollback, effect, flow, testing, turns
+from holdfast import NOT_DONE, Done, Retry, effect, flow, testing, turns
 from holdfast._operator.act import run_rollback
-from holdfast.errors import RunHeld
+from holdfast.errors import Rollback, RunHeld
 from tests.crash.harness import BOTH_STORES, World, assert_sound
 from tests.crash.payments import Client
 
@@ -125,7 +125,7 @@ def first(n: int) -> str:
     return "A"
 
 
-@first.undo(on_doubt="retry", retry=Retry(attempts=5, first_s=0))
+@first.undo(on_doubt="retry", retry=Retry(attempts=5, initial_wait_s=0))
 def not_first(result: str, n: int) -> None:
     made.append("-a")
 
@@ -147,14 +147,14 @@ def third(n: int) -> str:
     return "C"
 
 
-@third.undo(on_doubt="retry", retry=Retry(attempts=5, first_s=0))
+@third.undo(on_doubt="retry", retry=Retry(attempts=5, initial_wait_s=0))
 async def not_third(result: str, n: int) -> None:
     made.append("-c")
 
 
 @flow(name="rbm-flow")
 def there_and_back(n: int) -> None:
-    for state in turns({"turn": 0}, limit=5):
+    for state in turns({"turn": 0}, max_turns=5):
         first(state["turn"])
         state["turn"] += 1
         if state["turn"] == 2:
@@ -200,7 +200,7 @@ def test_killed_twice_and_by_a_real_signal() -> None:
         setup=made.clear,
         check=in_order,
         settle=not_done,
-        deaths=2,
+        crashes=2,
         max_points=4,
     )
     testing.crash_matrix(

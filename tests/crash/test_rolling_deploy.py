@@ -70,7 +70,7 @@ def test_two_versions_side_by_side(world: World) -> None:
         said = [deployment.drain(name) for name in ("new 1", "new 2")]
         assert not any("cannot go on" in text for text in said)
 
-        runs = {run.run_id: store.get(run.run_id) for run in store.list(limit=10_000)}
+        runs = {run.run_id: store.get(run.run_id) for run in store.runs(limit=10_000)}
         assert len(runs) == 2 * RUNS + 4
         for run in runs.values():
             assert is_right(run.run_id, run.result), f"{run.run_id}: {run.result}"
@@ -109,7 +109,7 @@ def is_right(run_id: str, result: list[str]) -> bool:
     return in_order and (old_way or passed or new_way)
 
 
-def went_on(store: holdfast.Store, run_id: str) -> bool:
+def went_on(store: holdfast.types.Store, run_id: str) -> bool:
     entries = store.history(run_id)
     kinds = [entry.kind for entry in entries]
     if "change_accepted" not in kinds:
@@ -123,7 +123,7 @@ def went_on(store: holdfast.Store, run_id: str) -> bool:
 def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(world: World) -> None:
     deployment = Deployment(world)
     assert deployment.submit(ONE, "first-", 5).end().code == 0
-    deployment.start(TWO, "new", accepts="")
+    deployment.start(TWO, "new", accepts_versions="")
     with world.store() as store:
         deployment.submit(TWO, "second-", 5)
         until_completed(store, 5)
@@ -132,16 +132,16 @@ def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(worl
         said = deployment.drain("new")
         assert "5 runs of version 1 of flow handle_order" in said
         assert said.count("cannot go on") == 1
-        assert [run.run_id for run in store.list(status="queued")] != []
+        assert [run.run_id for run in store.runs(status="queued")] != []
         deployment.start(ONE, "old again")
         until_completed(store, 10)
         deployment.drain("old again")
     assert {e.note for e in world.executions() if e.run.startswith("first")} == {"1"}
 
 
-def until_completed(store: holdfast.Store, count: int) -> None:
+def until_completed(store: holdfast.types.Store, count: int) -> None:
     wait_for(
-        lambda: len(store.list(status="completed", limit=count)) == count, f"{count} completed runs"
+        lambda: len(store.runs(status="completed", limit=count)) == count, f"{count} completed runs"
     )
 
 
@@ -167,9 +167,11 @@ if __name__ == "__main__":
             f.submit("r")
         probe.end(lambda: store.recover())
 """
-FIRST = AGENT.format(flow='@flow(version="1")\ndef f():\n    a()\n    return holdfast.wait("go")\n')
+FIRST = AGENT.format(
+    flow='@flow(version="1")\ndef f():\n    a()\n    return holdfast.wait_for_signal("go")\n'
+)
 SECOND = AGENT.format(
-    flow='@flow(version="2", accepts=("1",))\ndef f():\n    c()\n    a()\n    return holdfast.wait("go")\n'
+    flow='@flow(version="2", accepts_versions=("1",))\ndef f():\n    c()\n    a()\n    return holdfast.wait_for_signal("go")\n'
 )
 
 
@@ -188,6 +190,6 @@ def test_newer_code_that_does_not_fit_leaves_the_run_to_the_older(world: World) 
         run(SECOND, "recover")
         assert world.status() == "queued"
     with world.store() as store:
-        assert [run.run_id for run in store.list(version="1")] == ["r"]
+        assert [run.run_id for run in store.runs(version="1")] == ["r"]
     run(FIRST, "recover")
     assert (world.status(), world.counts()) == ("completed", {"a": 1})

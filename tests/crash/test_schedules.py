@@ -34,7 +34,7 @@ def test_one_run_for_each_tick_however_many_workers_die(world: World) -> None:
         while kills < KILLS or not ticks <= completed(store):
             if kills < KILLS:
                 # Whatever it is at: looking, starting runs, moving the cursor, executing.
-                wait_for(lambda: bool(store.list(limit=1)), "the first run")
+                wait_for(lambda: bool(store.runs(limit=1)), "the first run")
                 number = seed.randrange(WORKERS)
                 assert workers[number].kill().killed
                 workers[number] = world.start("ticking.py", *starts, lease_s=2)
@@ -45,7 +45,7 @@ def test_one_run_for_each_tick_however_many_workers_die(world: World) -> None:
         ended = [worker.end() for worker in workers]
         assert all(worker.code == 0 for worker in ended), ended
 
-        made = Counter(run.run_id for run in store.list(limit=100_000))
+        made = Counter(run.run_id for run in store.runs(limit=100_000))
         assert ticks <= set(made), "none was left out"
         assert not [name for name in made if name.startswith("past") and name not in ticks]
         assert set(made.values()) == {1}
@@ -61,8 +61,8 @@ def test_one_run_for_each_tick_however_many_workers_die(world: World) -> None:
     assert len([1 for step, _ in counts if step == "past"]) == TICKS
 
 
-def completed(store: holdfast.Store) -> set[str]:
-    return {run.run_id for run in store.list(status="completed", limit=100_000)}
+def completed(store: holdfast.types.Store) -> set[str]:
+    return {run.run_id for run in store.runs(status="completed", limit=100_000)}
 
 
 def run_id(name: str, tick: dt.datetime) -> str:

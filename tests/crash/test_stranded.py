@@ -31,7 +31,7 @@ def test_row_60_many_stranded_runs(world: World, monkeypatch: pytest.MonkeyPatch
             for one, name in ((store, "one"), (other, "two"))
         ]
         with workers[0], workers[1]:
-            wait_for(lambda: len(store.list(status="completed", limit=RUNS)) == RUNS, "all of them")
+            wait_for(lambda: len(store.runs(status="completed", limit=RUNS)) == RUNS, "all of them")
         assert sum(worker.taken for worker in workers) == RUNS
         assert all(worker.taken for worker in workers), "both took their share"
     assert set(world.counts(run=f"r{RUNS - 1}").values()) == {1}

@@ -41,12 +41,12 @@ def test_a_run_that_kills_its_processes_is_quarantined_and_no_other(world: World
     assert "see: holdfast explain poison" in log
 
 
-def claims(store: holdfast.Store, run_id: str) -> int:
+def claims(store: holdfast.types.Store, run_id: str) -> int:
     """Return how often a run was taken."""
     return sum(entry.kind == "run_claimed" for entry in store.history(run_id))
 
 
-def run_of(store: holdfast.Store, number: int) -> str:
+def run_of(store: holdfast.types.Store, number: int) -> str:
     """Say how an innocent run stands."""
     run = store.get(f"innocent-{number}")
     return f"{run.run_id}: {run.status}"

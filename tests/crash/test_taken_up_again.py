@@ -48,7 +48,7 @@ def shaky(value: str) -> str:
     return f"{value} delivered"
 
 
-def test_an_effect_before_the_failure_is_not_repeated(store: holdfast.Store) -> None:
+def test_an_effect_before_the_failure_is_not_repeated(store: holdfast.types.Store) -> None:
     @flow
     def order() -> str:
         return shaky(charge())
@@ -65,7 +65,7 @@ def test_an_effect_before_the_failure_is_not_repeated(store: holdfast.Store) -> 
     assert kinds(store.history("r"), runs=True).count("run_resumed") == 2
 
 
-def test_what_followed_a_failure_that_was_handled_is_kept(store: holdfast.Store) -> None:
+def test_what_followed_a_failure_that_was_handled_is_kept(store: holdfast.types.Store) -> None:
     """Only what escaped is tried anew; a failure that the flow dealt with is a result."""
 
     @flow
@@ -83,7 +83,9 @@ def test_what_followed_a_failure_that_was_handled_is_kept(store: holdfast.Store)
     assert calls == {"charge": 1, "shaky": 3}
 
 
-def test_a_failed_branch_is_tried_anew_and_its_siblings_are_not(store: holdfast.Store) -> None:
+def test_a_failed_branch_is_tried_anew_and_its_siblings_are_not(
+    store: holdfast.types.Store,
+) -> None:
     @flow
     def order() -> list[str]:
         return list(gather(lambda: charge(), lambda: shaky("b"), lambda: shaky("c")))
@@ -99,7 +101,7 @@ def test_a_failed_branch_is_tried_anew_and_its_siblings_are_not(store: holdfast.
 
 
 def test_an_effect_of_unknown_outcome_is_not_repeated_without_consent(
-    store: holdfast.Store,
+    store: holdfast.types.Store,
 ) -> None:
     @effect(on_doubt="fail")
     def risky() -> str:
@@ -127,7 +129,7 @@ def test_an_effect_of_unknown_outcome_is_not_repeated_without_consent(
     assert_sound(store)
 
 
-def test_interrupted_in_its_second_life(store: holdfast.Store) -> None:
+def test_interrupted_in_its_second_life(store: holdfast.types.Store) -> None:
     interrupted = False
 
     @step

@@ -112,7 +112,7 @@ def prepare(n: int) -> int:
 
 @effect(name="tx-matrix-add", transaction=True, key="add:{n}")
 def add(n: int) -> int:
-    connection = holdfast.connection()
+    connection = holdfast.context.sql_connection()
     connection.execute("CREATE TABLE IF NOT EXISTS added (n INTEGER)")
     connection.execute("INSERT INTO added VALUES (?)", (n,))
     return n
@@ -120,7 +120,9 @@ def add(n: int) -> int:
 
 @effect(name="tx-matrix-count", transaction=True)
 def found() -> list[Any]:
-    return [n for (n,) in holdfast.connection().execute("SELECT n FROM added ORDER BY n")]
+    return [
+        n for (n,) in holdfast.context.sql_connection().execute("SELECT n FROM added ORDER BY n")
+    ]
 
 
 @flow(name="tx-matrix")
@@ -141,7 +143,7 @@ def test_at_every_boundary(kill: Any) -> None:
 
 
 def test_two_deaths() -> None:
-    report = testing.crash_matrix(matrix, url="sqlite:", deaths=2, max_points=5)
+    report = testing.crash_matrix(matrix, url="sqlite:", crashes=2, max_points=5)
 
     assert all(point.result == [0, 1] for point in report.points)
 

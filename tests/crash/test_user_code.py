@@ -48,7 +48,7 @@ async def work_async(i: int) -> int:
 # --- swallowing what stops a run --------------------------------------------------------------
 
 
-def test_except_exception_around_everything(store: holdfast.Store) -> None:
+def test_except_exception_around_everything(store: holdfast.types.Store) -> None:
     @flow
     def careless() -> str:
         try:
@@ -65,7 +65,7 @@ def test_except_exception_around_everything(store: holdfast.Store) -> None:
     assert calls == {"charge": 1}
 
 
-def test_except_base_exception_that_raises_again(store: holdfast.Store) -> None:
+def test_except_base_exception_that_raises_again(store: holdfast.types.Store) -> None:
     cleaned: list[str] = []
 
     @flow
@@ -82,7 +82,7 @@ def test_except_base_exception_that_raises_again(store: holdfast.Store) -> None:
     assert cleaned == ["cleaned"]
 
 
-def test_a_swallowed_unwinding_is_held_as_diverged(store: holdfast.Store) -> None:
+def test_a_swallowed_unwinding_is_held_as_diverged(store: holdfast.types.Store) -> None:
     @flow
     def swallowing() -> str:
         try:
@@ -98,7 +98,7 @@ def test_a_swallowed_unwinding_is_held_as_diverged(store: holdfast.Store) -> Non
 
 
 def test_while_it_unwinds_every_call_raises_and_nothing_is_recorded(
-    store: holdfast.Store,
+    store: holdfast.types.Store,
 ) -> None:
     @flow
     def stubborn() -> list[int]:
@@ -121,7 +121,7 @@ def test_while_it_unwinds_every_call_raises_and_nothing_is_recorded(
     assert touched == {charge.name}
 
 
-def test_a_finally_block_that_calls_a_step_while_it_unwinds(store: holdfast.Store) -> None:
+def test_a_finally_block_that_calls_a_step_while_it_unwinds(store: holdfast.types.Store) -> None:
     @flow
     def tidy() -> str:
         try:
@@ -135,7 +135,7 @@ def test_a_finally_block_that_calls_a_step_while_it_unwinds(store: holdfast.Stor
     assert calls == {"charge": 1}
 
 
-def test_swallowed_in_async_code_too(store: holdfast.Store) -> None:
+def test_swallowed_in_async_code_too(store: holdfast.types.Store) -> None:
     @effect
     async def charge_async() -> str:
         calls["charge"] += 1
@@ -153,7 +153,7 @@ def test_swallowed_in_async_code_too(store: holdfast.Store) -> None:
     assert held.value.reason == "diverged"
 
 
-def test_a_failed_step_is_an_exception_that_a_flow_may_handle(store: holdfast.Store) -> None:
+def test_a_failed_step_is_an_exception_that_a_flow_may_handle(store: holdfast.types.Store) -> None:
     @step
     def failing() -> int:
         calls["failing"] += 1
@@ -186,7 +186,7 @@ def refused(run: Any) -> str:
 
 
 def test_a_step_from_a_pool_in_strict_mode(
-    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+    store: holdfast.types.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_STRICT", "1")
 
@@ -201,7 +201,7 @@ def test_a_step_from_a_pool_in_strict_mode(
     assert calls == {}
 
 
-def test_a_step_from_a_pool_with_the_context_copied(store: holdfast.Store) -> None:
+def test_a_step_from_a_pool_with_the_context_copied(store: holdfast.types.Store) -> None:
     """The context says that a run is there; the run does not know the thread."""
 
     @flow
@@ -214,7 +214,7 @@ def test_a_step_from_a_pool_with_the_context_copied(store: holdfast.Store) -> No
     assert calls == {}
 
 
-def test_a_step_from_an_unknown_task(store: holdfast.Store) -> None:
+def test_a_step_from_an_unknown_task(store: holdfast.types.Store) -> None:
     async def aside() -> int:
         return await work_async(1) + await work_async(2)
 
@@ -226,7 +226,7 @@ def test_a_step_from_an_unknown_task(store: holdfast.Store) -> None:
     assert calls == {}
 
 
-def test_a_step_from_to_thread(store: holdfast.Store) -> None:
+def test_a_step_from_to_thread(store: holdfast.types.Store) -> None:
     @flow
     async def with_thread() -> int:
         return await asyncio.to_thread(work, 3)
@@ -235,7 +235,7 @@ def test_a_step_from_to_thread(store: holdfast.Store) -> None:
     assert calls == {}
 
 
-def test_a_step_key_makes_it_known(store: holdfast.Store) -> None:
+def test_a_step_key_makes_it_known(store: holdfast.types.Store) -> None:
     async def aside(i: int) -> int:
         return await work_async.with_options(step_key=f"call-{i}")(i)
 
@@ -248,7 +248,7 @@ def test_a_step_key_makes_it_known(store: holdfast.Store) -> None:
     assert calls == {"work": 3}
 
 
-def test_plain_asyncio_gather_of_steps_replays(store: holdfast.Store) -> None:
+def test_plain_asyncio_gather_of_steps_replays(store: holdfast.types.Store) -> None:
     stop = True
 
     @flow
@@ -266,7 +266,7 @@ def test_plain_asyncio_gather_of_steps_replays(store: holdfast.Store) -> None:
 
 
 def test_a_thread_of_another_kind_outside_any_run_is_not_disturbed(
-    store: holdfast.Store,
+    store: holdfast.types.Store,
 ) -> None:
     """Without strict mode a step in a thread that has no run is just the function."""
     results: list[int] = []
@@ -301,7 +301,7 @@ def test_a_flow_called_directly_outside_a_run() -> None:
         direct()
 
 
-def test_an_effect_inside_a_step(store: holdfast.Store) -> None:
+def test_an_effect_inside_a_step(store: holdfast.types.Store) -> None:
     @step
     def outer() -> str:
         return charge()
@@ -323,7 +323,7 @@ def refused_in_step(run: Any) -> str:
     return str(error.value)
 
 
-def test_a_step_inside_a_step_is_part_of_that_step(store: holdfast.Store) -> None:
+def test_a_step_inside_a_step_is_part_of_that_step(store: holdfast.types.Store) -> None:
     @step
     def outer() -> int:
         return work(2) + work(3)
@@ -336,7 +336,7 @@ def test_a_step_inside_a_step_is_part_of_that_step(store: holdfast.Store) -> Non
     assert [s.key for s in store.get("r").steps] == [outer.name]
 
 
-def test_an_async_step_in_a_sync_flow(store: holdfast.Store) -> None:
+def test_an_async_step_in_a_sync_flow(store: holdfast.types.Store) -> None:
     @flow
     def wrong_colour() -> Any:
         return work_async(1)

@@ -23,7 +23,7 @@ def counted_step(number: int) -> int:
 
 @flow
 def counted_sleeper(number: int, until_us: int) -> int:
-    left_us = until_us - int(holdfast.now().timestamp() * 1_000_000)
+    left_us = until_us - int(holdfast.context.now().timestamp() * 1_000_000)
     sleep(max(0.001, left_us / 1_000_000))
     return counted_step(number)
 
@@ -33,8 +33,8 @@ def counted_asker(number: int) -> int:
     return ask("Go on?", name="go", type=int)
 
 
-def ended(store: holdfast.Store) -> Counter[str]:
-    return Counter(str(run.status) for run in store.list(limit=4 * RUNS))
+def ended(store: holdfast.types.Store) -> Counter[str]:
+    return Counter(str(run.status) for run in store.runs(limit=4 * RUNS))
 
 
 @BOTH_STORES

@@ -8,14 +8,14 @@ PROGRAM = """
 @step
 def think(number):
     did("think")
-    usage(model="large", cost=0.4)
+    record_usage(model="large", cost_usd=0.4)
     return number
 
 
-@step(cost=0.4)
+@step(reserve_usd=0.4)
 def paid(number):
     did("paid")
-    usage(model="large", cost=0.4)
+    record_usage(model="large", cost_usd=0.4)
     return number
 
 
@@ -24,11 +24,11 @@ def careful():
     return sum(paid(number) for number in range(3))
 
 
-@flow(watch=Watch(usd=1), queue="agents")
+@flow(watchdog=Watchdog(usd=1), queue="agents")
 def careless():
     for number in range(3):
         think(number)
-    return wait("more")
+    return wait_for_signal("more")
 
 
 if __name__ == "__main__":

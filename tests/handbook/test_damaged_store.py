@@ -18,7 +18,7 @@ def mail(to):
 
 @flow
 def remind(to):
-    wait("go")
+    wait_for_signal("go")
     return mail(to)
 
 

@@ -20,7 +20,7 @@ def poisonous(name):
 
 @flow
 def harmless():
-    return wait("more")
+    return wait_for_signal("more")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def pause(text):
     return text
 
 
-@flow(on_drift={"model": "ask"})
+@flow(on_drift={"model": "hold"})
 def advise(question):
     thought = think(question)
     pause(question)

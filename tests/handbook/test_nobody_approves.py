@@ -7,7 +7,7 @@ import json
 from tests.handbook.world import World
 
 PROGRAM = """
-@effect(approve=holdfast.Approve(to="ana"))
+@effect(needs_approval=holdfast.Approval(to="ana"))
 def refund(order, cents):
     did(f"refunded {order}")
     return cents

@@ -12,7 +12,7 @@ from tests.postgres.server import free_port
 PROGRAM = """
 @flow
 def plain():
-    return wait("more")
+    return wait_for_signal("more")
 
 
 if __name__ == "__main__":

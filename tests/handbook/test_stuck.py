@@ -14,11 +14,11 @@ def search(topic):
     return []
 
 
-@flow(watch=Watch(loop_after=3))
+@flow(watchdog=Watchdog(loop_after=3))
 def looks(topic):
     for _ in range(3):
         search(topic)
-    return wait("more")
+    return wait_for_signal("more")
 
 
 @step
@@ -28,7 +28,7 @@ def hang():
     return "through"
 
 
-@flow(watch=Watch(stuck_after=0.1))
+@flow(watchdog=Watchdog(stuck_after=0.1))
 def hangs():
     return hang()
 

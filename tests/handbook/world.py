@@ -63,7 +63,7 @@ class World:
         self.filled: dict[str, str] = {"MODULE": "agent.py"}
         self.env = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
         self.url = f"sqlite:///{folder}/holdfast.db"
-        self._store: hf.Store | None = None
+        self._store: hf.types.Store | None = None
 
     def program(self, text: str) -> None:
         """Write the program. `did(…)` of it notes what happened in the world."""
@@ -145,7 +145,7 @@ class World:
     # -- the store -----------------------------------------------------------------------------
 
     @property
-    def store(self) -> hf.Store:
+    def store(self) -> hf.types.Store:
         """The store, for looking; it is opened once."""
         if self._store is None:
             self._store = hf.open(self.url, default=False)
@@ -187,9 +187,8 @@ import os, signal, sys, time
 from pathlib import Path
 
 import holdfast
-from holdfast import (
-    Budget, Queue, Retry, Watch, ask, effect, flow, step, usage, wait,
-)
+from holdfast import Budget, Queue, Retry, Watchdog, ask, effect, flow, step, wait_for_signal
+from holdfast.context import record_usage
 
 HERE = Path(__file__).parent
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import holdfast
 from holdfast.errors import AnswerConflict
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations import lives, world
 from tests.integrations.program import RUN_ID
 
@@ -76,7 +76,7 @@ class Agent:
         self,
         module: str,
         folder: Path,
-        server: ModelServer,
+        server: FakeModelServer,
         *,
         python: str = sys.executable,
         store: str | None = None,
@@ -136,7 +136,7 @@ class Agent:
 
     def steps(self) -> list[Any]:
         with self.opened() as store:
-            if store is None or not any(it.run_id == self.run_id for it in store.list()):
+            if store is None or not any(it.run_id == self.run_id for it in store.runs()):
                 return []
             return list(store.get(self.run_id).steps)
 

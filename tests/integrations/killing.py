@@ -10,6 +10,6 @@ from tests.integrations.program import Killer
 if __name__ == "__main__":
     kind, _, number = os.environ.get("KILL", "").partition(":")
     if kind:
-        holdfast.observe(Killer(kind, int(number)))
+        holdfast.observers.observe(Killer(kind, int(number)))
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import holdfast
-from holdfast import ObservedAttempt, ObservedEntry, ObservedRun, Observer
+from holdfast.observers import ObservedAttempt, ObservedEntry, ObservedRun, Observer
 
 RUN_ID = "agent-1"
 QUESTION = "Refund 30 EUR for order 42?"
@@ -30,7 +30,7 @@ def main(work: Any) -> None:
     with holdfast.open(os.environ["STORE"]):
         kind, _, number = os.environ.get("KILL", "").partition(":")
         if kind:
-            holdfast.observe(Killer(kind, int(number)))
+            holdfast.observers.observe(Killer(kind, int(number)))
         result = work()
         if inspect.isawaitable(result):
             result = asyncio.run(_awaited(result))
@@ -53,7 +53,7 @@ class Killer(Observer):
         if self._left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         self._count("entry", len(entries))
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 100
 
 
-def environ_of(server: ModelServer) -> dict[str, str]:
+def environ_of(server: FakeModelServer) -> dict[str, str]:
     return {
         "OPENAI_BASE_URL": f"{server.url}/v1",
         "OPENAI_API_KEY": "test-key",
@@ -35,7 +35,7 @@ def environ_of(server: ModelServer) -> dict[str, str]:
 
 
 def run(
-    arguments: Sequence[str], folder: Path, server: ModelServer, **more: str
+    arguments: Sequence[str], folder: Path, server: FakeModelServer, **more: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
@@ -49,9 +49,9 @@ def run(
     )
 
 
-def play_page(name: str, folder: Path, script: list[Any]) -> ModelServer:
+def play_page(name: str, folder: Path, script: list[Any]) -> FakeModelServer:
     """Execute the blocks of docs/integrations/<name>.md, in order; returns the server."""
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         page = ROOT / "docs" / "integrations" / f"{name}.md"
         done = run(["-m", "tests.docs.play", str(page)], folder, server)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -61,11 +61,11 @@ def play_page(name: str, folder: Path, script: list[Any]) -> ModelServer:
 
 def play_example(
     name: str, folder: Path, script: list[Any], kills: Sequence[str] = ()
-) -> tuple[str, ModelServer]:
+) -> tuple[str, FakeModelServer]:
     """Run examples/integrations/<name>, once for each kill and once to its end; returns what the
     last one printed, and the server."""
     command = ["-m", "tests.integrations.killing", str(ROOT / "examples" / "integrations" / name)]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         for kill in kills:
             done = run(command, folder, server, KILL=kill)
             assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr

@@ -12,7 +12,7 @@ def waits_without_a_place(flow: Any, questions: int = 1, answer: Any = True) -> 
     was unloaded."""
     with testing.store(url="sqlite:") as store, store.worker(flows=[flow]):
         handle = flow.submit("r")
-        store.until("r", status="waiting")
+        store.wait_until("r", status="waiting")
         row = store.kept.get("r")
         assert row is not None
         assert (row.owner, row.claims) == (None, 0)

@@ -29,19 +29,23 @@ def tried(name: str) -> int:
     return (FOLDER / name).stat().st_size
 
 
-@step(name="otk-search", retry=Retry(attempts=3, first_s=0.001))
+@step(name="otk-search", retry=Retry(attempts=3, initial_wait_s=0.001))
 def search(topic: str) -> str:
     with trace.get_tracer("a library").start_as_current_span("POST /search"):
-        holdfast.usage(model="model-9", input_tokens=11, output_tokens=5, cost=0.25)
+        holdfast.context.record_usage(
+            model="model-9", input_tokens=11, output_tokens=5, cost_usd=0.25
+        )
     if tried("search") == 1:
         raise OSError(f"{CANARY} is busy")
     return f"{topic} {CANARY}"
 
 
-@step(name="otk-think", retry=Retry(attempts=3, first_s=0.001))
+@step(name="otk-think", retry=Retry(attempts=3, initial_wait_s=0.001))
 async def think(topic: str) -> str:
     with trace.get_tracer("a library").start_as_current_span("POST /search"):
-        holdfast.usage(model="model-9", input_tokens=11, output_tokens=5, cost=0.25)
+        holdfast.context.record_usage(
+            model="model-9", input_tokens=11, output_tokens=5, cost_usd=0.25
+        )
         await asyncio.sleep(0)
     if tried("search") == 1:
         raise OSError(f"{CANARY} is busy")

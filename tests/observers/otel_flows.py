@@ -1,6 +1,6 @@
 """What a worker with `--otel` executes."""
 
-from holdfast import flow, step, wait
+from holdfast import flow, step, wait_for_signal
 
 
 @step(name="otw-add")
@@ -11,5 +11,5 @@ def add(number: int) -> int:
 @flow(name="otw-sum")
 def total(number: int) -> int:
     first = add(number)
-    wait("otw-go-on")
+    wait_for_signal("otw-go-on")
     return add(first)

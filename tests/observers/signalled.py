@@ -8,7 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-from holdfast import effect, flow, step, usage
+from holdfast import effect, flow, step
+from holdfast.context import record_usage
 
 FOLDER = Path(os.environ.get("AGENT_FOLDER", "."))
 CANARY = "canary-7f3a"
@@ -17,7 +18,7 @@ log = logging.getLogger("signalled")
 
 @step
 def signalled_think(text: str) -> str:
-    usage(model="m-1", input_tokens=10, output_tokens=5, cost=0.25)
+    record_usage(model="m-1", input_tokens=10, output_tokens=5, cost_usd=0.25)
     log.warning("it thinks\n2026-01-01 ERROR forged \x1b[31m\u202e")
     return f"{text} {CANARY}"
 

@@ -40,8 +40,8 @@ def waiting(store, run_id: str) -> None:
 def test_a_question_that_nobody_answers_is_told_once(holdfast_store):
     told, patient = Told(), Told()
     ends = [
-        holdfast.alert(told, name="hasty", unanswered_s=0.01),
-        holdfast.alert(patient, name="patient"),
+        holdfast.observers.on_alert(told, name="hasty", unanswered_s=0.01),
+        holdfast.observers.on_alert(patient, name="patient"),
     ]
     try:
         waiting(holdfast_store, "alert-asked")
@@ -65,7 +65,7 @@ def test_a_question_that_nobody_answers_is_told_once(holdfast_store):
 
 def test_what_is_answered_meanwhile_is_not_told(holdfast_store):
     told = Told()
-    end = holdfast.alert(told, name="late", unanswered_s=0.01)
+    end = holdfast.observers.on_alert(told, name="late", unanswered_s=0.01)
     try:
         waiting(holdfast_store, "alert-answered")
         kept = holdfast_store.kept
@@ -81,4 +81,4 @@ def test_what_is_answered_meanwhile_is_not_told(holdfast_store):
     finally:
         end()
     with pytest.raises(UsageError):
-        holdfast.alert(told, unanswered_s=0)
+        holdfast.observers.on_alert(told, unanswered_s=0)

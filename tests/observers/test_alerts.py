@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Alert, Budget, Watch, effect, flow, step, wait
+from holdfast import Budget, Watchdog, effect, flow, step, wait_for_signal
 from holdfast._runtime import alerter, alerting
 from holdfast._runtime.patrol import Patrol
 from holdfast.errors import RunFailed, RunHeld, StoreFailed, UsageError
+from holdfast.observers import Alert
 from holdfast.observers.alerts import AlertNotSent, Command
 
 PATIENCE_S = 30
@@ -73,7 +74,7 @@ class Told:
 @pytest.fixture
 def told():
     receiver = Told()
-    end = holdfast.alert(receiver, name="tests.told")
+    end = holdfast.observers.on_alert(receiver, name="tests.told")
     yield receiver
     end()
 
@@ -114,7 +115,7 @@ def fail(run_id: str) -> None:
         alerted_failing.run(run_id, "canary-in-args")
 
 
-def swept(store: holdfast.Store) -> None:
+def swept(store: holdfast.types.Store) -> None:
     """Have a sweep made that began after this was called."""
     made = alerting.alerter(store.engine)
     for _ in range(2):
@@ -166,7 +167,7 @@ def test_whoever_is_new_is_not_told_of_the_past(store, told, quick):
     fail("alert-5")
     told.wait_for(1)
     receiver = Told()
-    end = holdfast.alert(receiver, name="tests.new")
+    end = holdfast.observers.on_alert(receiver, name="tests.new")
     with holdfast.open(store.url, default=False) as other:
         swept(other)  # It looks as far back as the older receiver wants to know.
         fail("alert-6")
@@ -184,7 +185,7 @@ def test_whoever_is_named_while_it_is_on_its_way_is_not_told_of_it(store, told):
     until(lambda: told.calls == 1)
     fail("alert-41")  # It is heard of, and looked at when the first one is sent.
     late = Told()
-    end = holdfast.alert(late, name="tests.late")
+    end = holdfast.observers.on_alert(late, name="tests.late")
     told.goes_on.set()
     told.wait_for(2)
     fail("alert-42")
@@ -259,14 +260,14 @@ def alerted_look(text: str) -> str:
 def alerted_loop() -> None:
     for _ in range(12):
         alerted_look("canary-in-args")
-    wait("more")
+    wait_for_signal("more")
 
 
-@flow(watch=Watch(looping="ignore"))
+@flow(watchdog=Watchdog(looping="ignore"))
 def alerted_loop_ignored() -> None:
     for _ in range(12):
         alerted_look("canary-in-args")
-    wait("more")
+    wait_for_signal("more")
 
 
 def test_findings_are_told_unless_they_are_ignored(store, told):
@@ -274,12 +275,12 @@ def test_findings_are_told_unless_they_are_ignored(store, told):
         alerted_loop.submit("alert-11")
         alerted_loop_ignored.submit("alert-12")
         until(lambda: all(store.get(it).status == "waiting" for it in ("alert-11", "alert-12")))
-    store.patrol()
+    store.run_watchdog()
     (alert,) = told.wait_for(1)
     assert (alert.kind, alert.finding, alert.run_id) == ("finding", "looping", "alert-11")
     assert "alerted_look" in alert.text
     assert b"canary" not in alert.json()
-    store.patrol()
+    store.run_watchdog()
     store.close()  # What is on its way is sent first.
     assert len(told.alerts) == 1
 
@@ -288,7 +289,7 @@ def test_findings_are_told_unless_they_are_ignored(store, told):
 def alerted_spending(steps: int) -> None:
     for number in range(steps):
         alerted_look(f"canary-in-args {number}")
-    wait("more")
+    wait_for_signal("more")
 
 
 def test_a_budget_is_told_when_it_is_nearly_used_up_and_when_it_is(store, told):
@@ -299,7 +300,7 @@ def test_a_budget_is_told_when_it_is_nearly_used_up_and_when_it_is(store, told):
         until(lambda: store.get("alert-15").status == "held")
         until(lambda: all(store.get(f"alert-{n}").status == "waiting" for n in (13, 14)))
     for run_id in ("alert-13", "alert-14", "alert-15"):
-        store.patrol(run_id)
+        store.run_watchdog(run_id)
     store.close()
     found = {(it.kind, it.reason, it.run_id) for it in told.alerts}
     assert found == {("budget", "steps", "alert-13"), ("held", "budget", "alert-15")}
@@ -324,7 +325,7 @@ def test_an_alert_is_sent_although_the_store_is_closed_at_once(store, told, monk
     made.sweep()
     assert rests.wait(PATIENCE_S)
     with made._changed:
-        store.patrol("alert-18")
+        store.run_watchdog("alert-18")
         made._closed = True
     store.close()
     assert [(it.kind, it.run_id) for it in told.alerts] == [("budget", "alert-18")]
@@ -340,7 +341,7 @@ def test_what_is_decided_meanwhile_makes_no_other_state(store, told, quick):
     swept(store)
     told.wait_for(1)
     for steps in range(1, 41):
-        store.raise_budget("alert-17", Budget(steps=10 + steps), actor="ana")
+        store.set_budget("alert-17", Budget(steps=10 + steps), actor="ana")
     held = next(it for it in store.history("alert-17") if it.kind == "run_held")
     assert store.history("alert-17")[-1].seq > held.seq + alerter.TAILS[0]
     swept(store)
@@ -361,7 +362,7 @@ def tell(alert):
     time.sleep(0.2)
     print(alert.kind, alert.run_id, flush=True)
 
-holdfast.alert(tell)
+holdfast.observers.on_alert(tell)
 try:
     alerted_leaving.run("alert-16")
 except holdfast.errors.RunFailed:
@@ -378,7 +379,7 @@ def test_a_program_that_ends_without_closing_its_store_tells_first(tmp_path):
 
 def test_something_that_cannot_be_called_is_refused():
     with pytest.raises(UsageError, match="a function of an alert"):
-        holdfast.alert("notify")  # type: ignore[arg-type]
+        holdfast.observers.on_alert("notify")  # type: ignore[arg-type]
 
 
 # -- commands ----------------------------------------------------------------------------------
@@ -493,7 +494,7 @@ def test_a_run_that_was_heard_of_waits_for_room(store, told, quick, monkeypatch)
     """There are two receivers, and room for one alert of each."""
     monkeypatch.setattr(alerter, "QUEUED_MAX", 2)
     second = Told()
-    end = holdfast.alert(second, name="tests.second")
+    end = holdfast.observers.on_alert(second, name="tests.second")
     told.goes_on.clear()
     fail("alert-34")
     until(lambda: told.calls == 1)
@@ -522,7 +523,7 @@ def test_the_watchdog_offers_again_what_there_was_no_room_for(store, told, monke
 def test_a_command_does_not_outlive_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(alerter, "ENDING_S", 0.2)
     code = "os.fork()\n(here / f'pid-{os.getpid()}').touch()\ntime.sleep(60)"
-    end = holdfast.alert(Command(command(tmp_path, code)))
+    end = holdfast.observers.on_alert(Command(command(tmp_path, code)))
     store = holdfast.open(f"sqlite:///{tmp_path}/runs.db")
     try:
         fail("alert-38")
@@ -534,7 +535,7 @@ def test_a_command_does_not_outlive_its_process(tmp_path, monkeypatch):
     until(lambda: all(is_gone(pid) for pid in started))
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as again:
         told = Told()
-        end = holdfast.alert(told, name=Command(command(tmp_path, code)).name)
+        end = holdfast.observers.on_alert(told, name=Command(command(tmp_path, code)).name)
         monkeypatch.setattr(alerter, "LOOK_US", 20_000)
         swept(again)
         assert [it.run_id for it in told.wait_for(1)] == ["alert-38"]  # It was not sent.

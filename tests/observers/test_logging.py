@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast import Retry, effect, flow, step, testing
 from holdfast.observers.logging import JsonFormatter, LineFormatter, RunFilter
+from tests.attempts import attempt
 
 HOSTILE = "a\n2026-01-01 ERROR forged\r\x1b[31mred\x1b[0m\x00\u2028next\u202edisguised\x85end"
 
@@ -45,10 +46,10 @@ def kept(logger: logging.Logger, formatter: logging.Formatter) -> Kept:
 said = logging.getLogger("tests.observers.logged")
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def logged_search(text: str) -> str:
     said.info("searching")
-    if holdfast.attempt() == 1:
+    if attempt() == 1:
         raise OSError("once")
     return text
 
@@ -123,7 +124,7 @@ def test_a_traceback_in_text_cannot_pass_for_another_line(logger):
 
 
 def test_a_secret_is_masked_in_every_line(logger):
-    holdfast.secret("logged-key", "sk-logged-12345")
+    holdfast.redaction.register_secret("logged-key", "sk-logged-12345")
     for formatter in (JsonFormatter(), LineFormatter()):
         handler = kept(logger, formatter)
         logger.warning("key %s", "sk-logged-12345")

@@ -11,13 +11,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from holdfast import Retry, Rollback, ask, effect, flow, step, usage
+from holdfast import Retry, ask, effect, flow, step
 from holdfast._operator.read import store_metrics as store_side
 from holdfast._operator.read.metrics_merge import Family, Sums, collected, text_of
 from holdfast._operator.read.store_metrics import store_metrics
 from holdfast._operator.read.trends import trends
-from holdfast.errors import Corrupt, RunFailed, RunHeld, RunRolledBack
+from holdfast.context import record_usage
+from holdfast.errors import Corrupt, Rollback, RunFailed, RunHeld, RunRolledBack
 from holdfast.observers import metrics
+from tests.attempts import attempt
 from tests.contract.ground import new_run
 
 CANARY = "canary-91c2"
@@ -43,10 +45,10 @@ def counted():
     made.close()
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def counted_think(text: str) -> str:
-    usage(model="m-1", input_tokens=7, output_tokens=3, cost=0.5)
-    if holdfast.attempt() == 1:
+    record_usage(model="m-1", input_tokens=7, output_tokens=3, cost_usd=0.5)
+    if attempt() == 1:
         raise OSError(CANARY)
     return f"{text} {CANARY}"
 
@@ -120,10 +122,10 @@ counted_goes_on = threading.Event()
 counted_ended: list[threading.Thread] = []
 
 
-@step(timeout=0.5, retry=Retry(attempts=2, first_s=0.001))
+@step(timeout=0.5, retry=Retry(attempts=2, initial_wait_s=0.001))
 def counted_hang(number: int) -> int:
     counted_ended.append(threading.current_thread())
-    if holdfast.attempt() == 1:
+    if attempt() == 1:
         counted_goes_on.wait(30)
     return number
 
@@ -226,7 +228,7 @@ def test_names_beyond_the_room_are_counted_together(holdfast_store, counted, mon
     @flow
     def counted_many(number: int) -> None:
         for it in range(number):
-            holdfast.call(f"counted_{it}" + "x" * 150, lambda: None)
+            holdfast.run_step(f"counted_{it}" + "x" * 150, lambda: None)
 
     counted_many.run("count-8", 10)
     text = counted.text()

@@ -44,12 +44,12 @@ def until(fact: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[holdfast.Store]:
+def store(tmp_path: Path) -> Iterator[holdfast.types.Store]:
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         yield store
 
 
-def command(store: holdfast.Store, folder: Path, *words: str) -> subprocess.Popen[str]:
+def command(store: holdfast.types.Store, folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "holdfast._operator.cli", "--url", store.url, *words],
         cwd=folder,
@@ -62,7 +62,9 @@ def command(store: holdfast.Store, folder: Path, *words: str) -> subprocess.Pope
 
 
 @contextlib.contextmanager
-def worker(store: holdfast.Store, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def worker(
+    store: holdfast.types.Store, folder: Path, *options: str
+) -> Iterator[subprocess.Popen[str]]:
     """A worker that is ready; killed at the end with all its processes."""
     before = {it.pid for it in store.workers()}  # One that was killed may be among them yet.
     process = command(store, folder, "worker", MODULE, *options)
@@ -131,7 +133,7 @@ class Scraper:
         return False
 
 
-def token(store: holdfast.Store, name: str) -> str:
+def token(store: holdfast.types.Store, name: str) -> str:
     return Tokens.of(store.kept).create(name, "viewer")
 
 

@@ -23,7 +23,7 @@ from holdfast import (
     step,
     testing,
     turns,
-    wait,
+    wait_for_signal,
 )
 from holdfast._core.tracing import span_id_of, trace_id_of
 from holdfast.observers import opentelemetry
@@ -193,7 +193,7 @@ def test_a_call_that_nobody_could_stop_is_told_when_it_is_given_up(telling, hold
 # -- failures ----------------------------------------------------------------------------------
 
 
-@step(name="ott-breaks", retry=Retry(attempts=2, first_s=0.001))
+@step(name="ott-breaks", retry=Retry(attempts=2, initial_wait_s=0.001))
 def breaks(text: str) -> str:
     if tried("breaks") <= 2:
         raise ValueError(f"the text was {text}")
@@ -220,7 +220,7 @@ def test_failures_are_told_by_their_type(telling, holdfast_store):
 
 
 def test_texts_of_errors_can_be_asked_for_and_are_redacted():
-    holdfast.secret("ott-key", "sesame-open-1")
+    holdfast.redaction.register_secret("ott-key", "sesame-open-1")
     with Telling(messages=True) as telling, testing.store():
         with pytest.raises(errors.RunFailed):
             breaking.run("ott-said", "canary-2 sesame-open-1")
@@ -249,9 +249,9 @@ def test_a_run_that_failed_and_is_taken_up_again_is_told_as_two_in_one_trace(
 # -- doubt -------------------------------------------------------------------------------------
 
 
-@effect(name="ott-charge", on_doubt="retry", retry=Retry(attempts=3, first_s=0.001))
+@effect(name="ott-charge", on_doubt="retry", retry=Retry(attempts=3, initial_wait_s=0.001))
 def charge(amount: int) -> str:
-    holdfast.usage(model="m", input_tokens=10, cost=1.0)
+    holdfast.context.record_usage(model="m", input_tokens=10, cost_usd=1.0)
     if tried("charge") == 1:
         raise OSError("cut")
     return f"charged {amount}"
@@ -316,7 +316,7 @@ def test_a_doubt_that_nobody_settles_is_seen_as_one(telling, holdfast_store):
 @flow(name="ott-asks")
 def asks(text: str) -> str:
     answer = ask(f"shall I say {text}?", name="ott-question")
-    got = wait("ott-signal", timeout=30)
+    got = wait_for_signal("ott-signal", timeout=30)
     return f"{answer} {got} {inner(text)}"
 
 
@@ -328,7 +328,7 @@ def inner(text: str) -> str:
 def test_waits_are_spans_and_children_are_linked(telling, holdfast_store):
     handle = asks.start("ott-waits", "canary-3")
     kept = holdfast_store
-    kept.until("ott-waits", waiting="answer")
+    kept.wait_until("ott-waits", waiting="answer")
     kept.answer("ott-waits", "ott-question", "yes", actor="kim")
     kept.signal("ott-waits", "ott-signal", "now")
     assert handle.result(timeout=30) == "yes now canary-3"
@@ -345,14 +345,14 @@ def test_waits_are_spans_and_children_are_linked(telling, holdfast_store):
     assert "canary" not in "".join(it.to_json() for it in telling.spans())
 
 
-@effect(name="ott-pay", approve=True)
+@effect(name="ott-pay", needs_approval=True)
 def pay(amount: int) -> int:
     return amount
 
 
 @effect(name="ott-book", transaction=True)
 def book(amount: int) -> int:
-    holdfast.connection().execute("CREATE TABLE ott_books (amount)")
+    holdfast.context.sql_connection().execute("CREATE TABLE ott_books (amount)")
     return amount
 
 
@@ -364,7 +364,7 @@ def paying(amount: int) -> int:
 def test_consent_is_waited_for_and_an_effect_in_the_store_is_told():
     with Telling() as telling, testing.store(url="sqlite:") as store:
         handle = paying.start("ott-paid", 5)
-        store.until("ott-paid", waiting="answer")
+        store.wait_until("ott-paid", waiting="answer")
         (question,) = store.questions()
         store.approve("ott-paid", question.name, digest=question.digest, actor="kim")
         assert handle.result(timeout=30) == 5
@@ -410,7 +410,7 @@ def turn(number: int) -> int:
 
 @flow(name="ott-turning")
 def turning() -> int:
-    for count in turns([0], limit=20):
+    for count in turns([0], max_turns=20):
         count[0] = turn(count[0] + 1)
         if count[0] == 8:
             return 8
@@ -435,17 +435,17 @@ def test_executions_are_linked_in_a_row_though_a_resume_skips_what_a_loop_did(
 # -- who decides what is recorded --------------------------------------------------------------
 
 
-class Tells(holdfast.Observer):
+class Tells(holdfast.observers.Observer):
     def __init__(self) -> None:
         self.traced: list[bool] = []
 
-    def attempt_ended(self, attempt: holdfast.ObservedAttempt, begun: Any) -> None:
+    def attempt_ended(self, attempt: holdfast.observers.ObservedAttempt, begun: Any) -> None:
         self.traced.append(attempt.traced)
 
 
 def test_a_sampler_that_wants_nothing_gets_nothing(holdfast_store):
     tells = Tells()
-    end = holdfast.observe(tells)
+    end = holdfast.observers.observe(tells)
     try:
         with Telling(ALWAYS_OFF) as telling:
             note_run.run("ott-off", "x")

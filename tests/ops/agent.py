@@ -42,7 +42,7 @@ def poison(n: int) -> int:
     os._exit(17)
 
 
-@step(retry=Retry(attempts=2, first_s=0.01))
+@step(retry=Retry(attempts=2, initial_wait_s=0.01))
 def broken() -> None:
     executed("broken")
     if not (FOLDER / "mended").exists():

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast import Fail
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import Lease, Pot, Write
 from holdfast._operator.act import cancellation, run_decisions, run_rollback
 from holdfast._store.memory import MemoryStore
+from holdfast.types import Failed
 from tests.ops.journals import Journal
 
 CASES: dict[str, Callable[[MemoryStore], object]] = {}
@@ -101,7 +101,7 @@ def held_in_doubt_after_a_timeout(store: MemoryStore):
 @case
 def held_in_doubt_value_lost(store: MemoryStore):
     journal = Journal(store, "r").intent("charge", {"order": "42"})
-    error = {"type": "ValueRefused", "message": "result.client: a Client cannot be stored"}
+    error = {"type": "NotSerializable", "message": "result.client: a Client cannot be stored"}
     journal.doubt("charge", "value_lost", error=error).held("in_doubt", "", "charge")
 
 
@@ -172,7 +172,7 @@ def held_on_the_key_of_another(store: MemoryStore):
 def held_on_a_key_that_was_given_up(store: MemoryStore):
     first = Journal(store, "first").held_in_doubt("charge", business_key="order:1")
     Journal(store, "r").held_on_key("charge", first, "order:1")
-    run_decisions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
+    run_decisions.settle(store, "first", "charge", Failed("nobody knows"), actor="kim")
 
 
 @case

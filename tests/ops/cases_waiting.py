@@ -101,7 +101,7 @@ def held_in_doubt_after_its_approval_was_used(store: MemoryStore):
     journal.asks_approval("charge", {"order": "42", "amount": 10})
     grant = {"id": "answer:approve:charge:1", "actor": "kim", "sent_us": store.now_us()}
     draft = journal.draft(
-        Kind.STEP_STARTED, "charge", 1, effect=True, key="k", on_doubt="ask", approved=grant
+        Kind.STEP_STARTED, "charge", 1, effect=True, key="k", on_doubt="hold", approved=grant
     )
     journal.write(draft, closes=["approve:charge"]).doubt("charge", "error")
     journal.held("in_doubt", "charge may or may not have happened", "charge")
@@ -221,6 +221,6 @@ def running_and_to_be_cancelled(store: MemoryStore):
 @case
 def failed_since_an_approval_was_refused(store: MemoryStore):
     journal = Journal(store, "r").step("search").asks_approval("refund", {"amount": 3})
-    error = {"type": "Refused", "message": "refund was refused by kim: too much"}
+    error = {"type": "Rejected", "message": "refund was refused by kim: too much"}
     draft = journal.draft(Kind.QUESTION_ANSWERED, "refund", error=error, refused="too much")
-    journal.write(draft).failed("refund", error=("Refused", "refund was refused by kim: too much"))
+    journal.write(draft).failed("refund", error=("Rejected", "refund was refused by kim: too much"))

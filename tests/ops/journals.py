@@ -191,7 +191,7 @@ class Journal:
         self,
         key: str,
         args: Any = None,
-        on_doubt: str = "ask",
+        on_doubt: str = "hold",
         business_key: str | None = None,
         attempt: int = 1,
         **more: Any,

@@ -15,18 +15,17 @@ from holdfast import (
     UNKNOWN,
     Budget,
     Retry,
-    Watch,
+    Watchdog,
     ask,
     effect,
-    file,
     flow,
     gather,
     sleep,
     step,
-    usage,
-    wait,
-    watch,
+    wait_for_signal,
 )
+from holdfast.context import record_usage
+from holdfast.versioning import depends_on
 
 
 def did(what: str) -> int:
@@ -216,7 +215,7 @@ def pasted_mail(text: str) -> str:
 @flow
 def adopts(order: str = "42") -> str:
     pasted_quote(order)
-    wait("go")
+    wait_for_signal("go")
     return pasted_mail(order)
 
 
@@ -256,7 +255,7 @@ def leaves_out(topic: str = "tea") -> str:
 
 @flow
 def drifts(topic: str = "tea") -> str:
-    watch("prices", file("prices"))
+    depends_on("prices", Path("prices"))
     pasted_search(topic)
     return pasted_stops(topic)
 
@@ -277,7 +276,7 @@ def poisons(topic: str = "tea") -> str:
 # -- limits ------------------------------------------------------------------------------------
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 def pasted_think(number: int) -> int:
     did("think")
     return number
@@ -288,7 +287,7 @@ def spends() -> int:
     return sum(pasted_think(number) for number in range(2))
 
 
-@step(retry=Retry(attempts=2, first_s=0.01))
+@step(retry=Retry(attempts=2, initial_wait_s=0.01))
 def pasted_broken() -> str:
     did("broken")
     if Path("broken").exists():
@@ -323,7 +322,7 @@ def naps(seconds: float = 1.5) -> str:
     return "rested"
 
 
-@step(retry=Retry(attempts=2, first_s=2, jitter=0))
+@step(retry=Retry(attempts=2, initial_wait_s=2, jitter=0))
 def pasted_second_time() -> str:
     if did("attempt") == 1:
         raise ValueError("not yet")
@@ -337,7 +336,7 @@ def tries_again() -> str:
 
 @flow
 def listens() -> int:
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
 @flow
@@ -345,7 +344,7 @@ def asks() -> str:
     return ask("Shall it be sent?", name="send", choices=["yes", "no"], to="kim")
 
 
-@effect(approve=True)
+@effect(needs_approval=True)
 def pasted_approved(order: str) -> str:
     did("approved")
     return "done"
@@ -361,9 +360,9 @@ def has_child(order: str = "42") -> str:
     return pays_error(order)
 
 
-@flow(deadline=3600)
+@flow(timeout=3600)
 def has_deadline() -> int:
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
 @flow
@@ -374,11 +373,11 @@ def plain(topic: str = "tea") -> str:
 # -- findings ----------------------------------------------------------------------------------
 
 
-@flow(watch=Watch(loop_after=3))
+@flow(watchdog=Watchdog(loop_after=3))
 def circles() -> int:
     for _ in range(3):
         pasted_search("tea")
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
 @flow
@@ -389,17 +388,17 @@ def mails_twice() -> str:
 
 @step
 def pasted_dear(number: int) -> int:
-    usage(model="m", cost=0.4)
+    record_usage(model="m", cost_usd=0.4)
     return number
 
 
-@flow(watch=Watch(usd=1))
+@flow(watchdog=Watchdog(usd=1))
 def costs() -> int:
     for number in range(3):
         pasted_dear(number)
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
-@flow(watch=Watch(stuck_after=0.05))
+@flow(watchdog=Watchdog(stuck_after=0.05))
 def left_alone(topic: str = "tea") -> str:
     return pasted_search(topic)

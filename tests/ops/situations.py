@@ -118,7 +118,7 @@ def worker(flow: Any, status: str = "waiting", run_id: str = "r") -> None:
 
 
 def _children(opened: Any) -> set[str]:
-    return {str(it.status) for it in opened.list(parent="r")}
+    return {str(it.status) for it in opened.runs(parent="r")}
 
 
 # -- in doubt ----------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def held_on_the_key_of_another() -> None:
 @leads_to({"holdfast settle r pasted_once --not-done": Then("queued", "completed", FORCED)})
 def held_on_a_key_that_was_given_up() -> None:
     _first_in_doubt()
-    fail = hf.Fail("nobody knows")
+    fail = hf.types.Failed("nobody knows")
     store(lambda opened: opened.settle("first", "pasted_once", fail, actor="kim"))
 
 

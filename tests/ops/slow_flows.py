@@ -16,7 +16,7 @@ def first() -> int:
     return 1
 
 
-@step(name="slow-second", retry=Retry(attempts=2, first_s=0.01))
+@step(name="slow-second", retry=Retry(attempts=2, initial_wait_s=0.01))
 def second() -> int:
     folder = Path(os.environ["HOLDFAST_SLOW"])
     tried = folder / "tried"

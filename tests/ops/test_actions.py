@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast import NOT_DONE, Done, Fail
+from holdfast import NOT_DONE, Done
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import Lease, RunRow
@@ -13,7 +13,15 @@ from holdfast._operator.act import run_decisions
 from holdfast._operator.read import run_views
 from holdfast._operator.read.step_views import ErrorView, error_of
 from holdfast._store.contract import Store
-from holdfast.errors import RunCancelled, RunHeld, RunNotFound, StaleView, UsageError, ValueRefused
+from holdfast.errors import (
+    NotSerializable,
+    RunCancelled,
+    RunHeld,
+    RunNotFound,
+    StaleView,
+    UsageError,
+)
+from holdfast.types import Failed
 from tests.ops.journals import Journal
 
 
@@ -68,7 +76,7 @@ def test_not_done_lets_it_be_executed(store: Store):
 
 def test_fail_gives_it_up_with_the_reason(store: Store):
     Journal(store, "r").held_in_doubt("charge")
-    run_decisions.settle(store, "r", "charge", Fail("card is closed"), actor="kim")
+    run_decisions.settle(store, "r", "charge", Failed("card is closed"), actor="kim")
     record = past(store, "r").records["charge"]
     assert record.state is State.FAILED
     assert error_of(record) == ErrorView("Settled", "card is closed")
@@ -109,7 +117,7 @@ def test_what_cannot_be_settled_says_what_it_is(store: Store):
         run_decisions.settle(store, "r", "search", NOT_DONE, actor="kim")
     with pytest.raises(UsageError, match="Done"):
         run_decisions.settle(store, "r", "charge", "done", actor="kim")  # type: ignore[arg-type]
-    with pytest.raises(ValueRefused):
+    with pytest.raises(NotSerializable):
         run_decisions.settle(store, "r", "charge", Done(object()), actor="kim")
     with pytest.raises(UsageError, match="actor"):
         run_decisions.settle(store, "r", "charge", NOT_DONE, actor=" ")
@@ -121,7 +129,7 @@ def test_what_cannot_be_settled_says_what_it_is(store: Store):
     [
         (Done(1), "was settled as done by kim already"),
         (NOT_DONE, "was settled as not done already"),
-        (Fail("no"), "was settled as fail by kim already"),
+        (Failed("no"), "was settled as fail by kim already"),
     ],
 )
 def test_settling_twice_is_refused(store: Store, first: run_decisions.Decision, said: str):
@@ -231,7 +239,7 @@ def test_settling_one_frees_both(store: Store, two, at, decision, state):
 
 
 def test_a_key_that_was_given_up_stays_in_doubt_until_it_is_known(store: Store, two):
-    run_decisions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
+    run_decisions.settle(store, "first", "charge", Failed("nobody knows"), actor="kim")
     key = store.key("charge", "order:1")
     assert key is not None
     assert key.state == "in_doubt"
@@ -281,7 +289,7 @@ def unknown_outcome(store: Store, how: str) -> None:
         journal.failed("charge")
     else:
         journal.held("in_doubt", "…", "charge")
-        run_decisions.settle(store, "r", "charge", Fail("given up"), actor="kim")
+        run_decisions.settle(store, "r", "charge", Failed("given up"), actor="kim")
         lease = store.claim("r", journal.owner, store.now_us())
         assert isinstance(lease, Lease)
         journal.lease = lease
@@ -356,7 +364,7 @@ def test_what_is_final_is_final(store: Store):
         run_decisions.resume(store, "nope", actor="kim")
 
 
-@pytest.mark.parametrize("decision", ["redo", "go_on"])
+@pytest.mark.parametrize("decision", ["redo", "keep"])
 def test_a_decision_about_drift_is_refused_where_there_is_none(store, decision):
     Journal(store, "paused").held("paused", "paused by kim")
     Journal(store, "failed").failing("think").failed("think")

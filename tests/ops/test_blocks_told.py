@@ -73,7 +73,7 @@ def test_a_program_is_told_of_no_command(url: str) -> None:
 # -- a worker cannot take a block --------------------------------------------------------------
 
 
-@holdfast.effect(name="bt-pay", approve=True)
+@holdfast.effect(name="bt-pay", needs_approval=True)
 def pay(amount: int) -> int:
     return amount
 
@@ -180,8 +180,8 @@ def test_a_fork_of_a_block_is_left_to_its_script(url: str) -> None:
 
 
 def test_a_block_that_nobody_goes_on_with_is_stuck_without_a_worker(url: str) -> None:
-    watch = holdfast.Watch(stuck_after=0.001)
-    with holdfast.open(url, default=False, watch=watch) as store:
+    watch = holdfast.Watchdog(stuck_after=0.001)
+    with holdfast.open(url, default=False, watchdog=watch) as store:
         with pytest.raises(KeyboardInterrupt), holdfast.run("late", store=store):
             look("one")
             raise KeyboardInterrupt

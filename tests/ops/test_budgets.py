@@ -14,7 +14,7 @@ from holdfast._operator.cli.exit_codes import NOT_FOUND, USAGE
 from holdfast._operator.cli.main import main
 
 
-@step(name="ops-budget-think", cost=0.30)
+@step(name="ops-budget-think", reserve_usd=0.30)
 def think(number: int) -> int:
     return number
 

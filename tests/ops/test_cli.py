@@ -21,7 +21,7 @@ from holdfast._operator.cli.exit_codes import EXIT_CODES
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.session import Session
 from holdfast._store.contract import Query, Store
-from holdfast.errors import Corrupt, Refused
+from holdfast.errors import Corrupt, Rejected
 from tests.ops.journals import Journal
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\u202egnp.exe \x9b31m[bold]x[/bold]"
@@ -178,7 +178,7 @@ def test_history_says_who_answered(holdfast, url: str, refused: str | None, said
     def asks() -> str:
         try:
             return str(ask("Shall it be sent?", name="go", choices=["yes", "no"], timeout="1h"))
-        except Refused:
+        except Rejected:
             return "refused"
 
     with opened(url, default=False) as store:

@@ -129,7 +129,7 @@ def test_acting(
     assert many.exit_code == 0
 
 
-@effect(name="pg-pay", approve=True)
+@effect(name="pg-pay", needs_approval=True)
 def pay(amount: int) -> str:
     return f"paid {amount}"
 

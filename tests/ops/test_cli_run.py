@@ -256,7 +256,7 @@ def slowly_waits() -> str:
     executed("waits")
     (FOLDER / "pid").write_text(str(os.getpid()))
     (FOLDER / "inside").touch()
-    return after(holdfast.wait("go"))
+    return after(holdfast.wait_for_signal("go"))
 """
 
 
@@ -322,7 +322,7 @@ def report() -> str:
     return publish(prepare())
 """
 NEW = """
-@flow(version="2", accepts=("1",))
+@flow(version="2", accepts_versions=("1",))
 def report() -> str:
     return publish(early())
 """

@@ -37,7 +37,7 @@ def holdfast(tmp_path: Path) -> Command:
 
 
 @pytest.fixture
-def store(holdfast: Command) -> Iterator[hf.Store]:
+def store(holdfast: Command) -> Iterator[hf.types.Store]:
     with hf.open(f"sqlite:///{holdfast.folder}/holdfast.db", default=False) as opened:
         yield opened
 
@@ -53,7 +53,9 @@ def until(fact: Callable[[], Any], process: subprocess.Popen[str] | None = None)
 
 
 @contextlib.contextmanager
-def worker(holdfast: Command, store: hf.Store, *options: str) -> Iterator[subprocess.Popen[str]]:
+def worker(
+    holdfast: Command, store: hf.types.Store, *options: str
+) -> Iterator[subprocess.Popen[str]]:
     """A worker that is ready; killed at the end if it still lives."""
     process = holdfast.start("worker", MODULE, *options)
     try:
@@ -91,14 +93,14 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def status(store: hf.Store, run_id: str) -> str:
+def status(store: hf.types.Store, run_id: str) -> str:
     return str(store.get(run_id).status)
 
 
 # -- its life ----------------------------------------------------------------------------------
 
 
-def test_it_executes_and_drains(holdfast: Command, store: hf.Store):
+def test_it_executes_and_drains(holdfast: Command, store: hf.types.Store):
     with worker(holdfast, store, "--name", "w", "--processes", "2") as process:
         until(lambda: len(store.workers()) == 2, process)
         assert {seen.name for seen in store.workers()} == {"w.1", "w.2"}
@@ -143,7 +145,9 @@ if callable(told):  # In a process of a worker, which is imported as long as it 
 """
 
 
-def test_a_process_that_starts_while_it_drains_takes_nothing(holdfast: Command, store: hf.Store):
+def test_a_process_that_starts_while_it_drains_takes_nothing(
+    holdfast: Command, store: hf.types.Store
+):
     (holdfast.folder / "slow.py").write_text(SLOW_TO_START)
     submits = "import slow; [slow.pay.submit(f'r{n}', n) for n in range(4)]"
     subprocess.run(
@@ -162,7 +166,7 @@ def test_a_process_that_starts_while_it_drains_takes_nothing(holdfast: Command, 
     assert [status(store, f"r{n}") for n in range(4)] == ["queued"] * 4
 
 
-def test_what_does_not_end_in_time_is_given_back(holdfast: Command, store: hf.Store):
+def test_what_does_not_end_in_time_is_given_back(holdfast: Command, store: hf.types.Store):
     submit(holdfast, "waits", "r")
     with worker(holdfast, store, "--drain", "0") as process:
         until((holdfast.folder / "inside").exists, process)
@@ -175,7 +179,7 @@ def test_what_does_not_end_in_time_is_given_back(holdfast: Command, store: hf.St
     assert holdfast.executed().count("first") == 1
 
 
-def test_a_second_signal_ends_at_once(holdfast: Command, store: hf.Store):
+def test_a_second_signal_ends_at_once(holdfast: Command, store: hf.types.Store):
     submit(holdfast, "waits", "r")
     with worker(holdfast, store, "--drain", "3600") as process:
         until((holdfast.folder / "inside").exists, process)
@@ -188,7 +192,7 @@ def test_a_second_signal_ends_at_once(holdfast: Command, store: hf.Store):
     assert status(store, "r") == "running"
 
 
-def test_two_signals_in_the_same_instant_are_one(holdfast: Command, store: hf.Store):
+def test_two_signals_in_the_same_instant_are_one(holdfast: Command, store: hf.types.Store):
     """`timeout 60 holdfast worker …` signals the process, and then its group."""
     submit(holdfast, "waits", "r", 5)
     with worker(holdfast, store) as process:
@@ -203,7 +207,7 @@ def test_two_signals_in_the_same_instant_are_one(holdfast: Command, store: hf.St
     assert status(store, "r") == "completed"
 
 
-def test_a_killed_process_is_replaced_and_its_runs_go_on(holdfast: Command, store: hf.Store):
+def test_a_killed_process_is_replaced_and_its_runs_go_on(holdfast: Command, store: hf.types.Store):
     submit(holdfast, "killed", "r", 4)
     with worker(holdfast, store) as process:
         assert store.handle("r").result(PATIENCE_S) == 50
@@ -214,7 +218,7 @@ def test_a_killed_process_is_replaced_and_its_runs_go_on(holdfast: Command, stor
     assert holdfast.executed() == ["first", "deadly", "deadly", "deadly"]
 
 
-def test_processes_end_when_their_parent_is_gone(holdfast: Command, store: hf.Store):
+def test_processes_end_when_their_parent_is_gone(holdfast: Command, store: hf.types.Store):
     with worker(holdfast, store, "--processes", "2") as process:
         until(lambda: len(store.workers()) == 2, process)
         theirs = children(process)
@@ -222,7 +226,7 @@ def test_processes_end_when_their_parent_is_gone(holdfast: Command, store: hf.St
         until(lambda: all(is_gone(pid) for pid in theirs))
 
 
-def test_poison_is_quarantined_and_taken_up_with_others(holdfast: Command, store: hf.Store):
+def test_poison_is_quarantined_and_taken_up_with_others(holdfast: Command, store: hf.types.Store):
     """A run that kills every process it is in harms the others only for a moment."""
     store.set_queue(hf.Queue("q", concurrency=9))
     submit(holdfast, "poisoned", "poison", queue="q")
@@ -266,7 +270,7 @@ def answer(port: int, path: str, method: str = "GET") -> tuple[int, str]:
         return 0, ""
 
 
-def test_health(holdfast: Command, store: hf.Store):
+def test_health(holdfast: Command, store: hf.types.Store):
     port = free_port()
     submit(holdfast, "waits", "r")
     with worker(holdfast, store, "--health", f"127.0.0.1:{port}") as process:
@@ -333,7 +337,9 @@ def test_a_module_that_can_never_be_imported_ends_it_at_once(
     assert "another starts" not in done.stderr
 
 
-def test_a_module_that_is_broken_while_it_works_is_tried_again(holdfast: Command, store: hf.Store):
+def test_a_module_that_is_broken_while_it_works_is_tried_again(
+    holdfast: Command, store: hf.types.Store
+):
     good = "import holdfast\n@holdfast.flow\ndef late(): ...\n"
     file, tries = holdfast.folder / "late.py", holdfast.folder / "tries"
     file.write_text(good)
@@ -398,7 +404,7 @@ def test_what_was_logged_is_brief_in_the_view_and_not_cut_too_early():
     kept.close()
 
 
-def test_a_terminal_sees_it_live(holdfast: Command, store: hf.Store):
+def test_a_terminal_sees_it_live(holdfast: Command, store: hf.types.Store):
     ours, theirs = pty.openpty()
     said = bytearray()
 
@@ -436,7 +442,7 @@ def test_a_terminal_sees_it_live(holdfast: Command, store: hf.Store):
 # -- queues ------------------------------------------------------------------------------------
 
 
-def test_queues_are_seen_and_changed(holdfast: Command, store: hf.Store):
+def test_queues_are_seen_and_changed(holdfast: Command, store: hf.types.Store):
     assert "No queue" in holdfast("queues").stdout
     assert holdfast("queue", "mail").returncode == 2
     submit(holdfast, "waits", "r", queue="mail")
@@ -453,7 +459,7 @@ def test_queues_are_seen_and_changed(holdfast: Command, store: hf.Store):
         assert holdfast("queue", "mail", *wrong).returncode == 2
 
 
-def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.Store):
+def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.types.Store):
     for number in range(2):
         submit(holdfast, "fails", f"f{number}", queue="q")
     with worker(holdfast, store):
@@ -467,7 +473,7 @@ def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.Store):
         assert holdfast("resume", *wrong).returncode == 2
 
 
-def test_a_worker_can_be_given_another_lease(holdfast: Command, store: hf.Store) -> None:
+def test_a_worker_can_be_given_another_lease(holdfast: Command, store: hf.types.Store) -> None:
     with worker(holdfast, store, "--lease", "7"):
         [left_s] = [(pulse.until_us - store.kept.now_us()) / 1e6 for pulse in store.kept.pulses()]
         assert 0 < left_s <= 7
@@ -495,7 +501,7 @@ def narrow(n: int) -> int:
 """
 
 
-def test_no_process_takes_before_the_limits_are_declared(holdfast: Command, store: hf.Store):
+def test_no_process_takes_before_the_limits_are_declared(holdfast: Command, store: hf.types.Store):
     """The runs are there before the first worker: whichever process looks first knows the limit."""
     (holdfast.folder / "narrow.py").write_text(NARROW)
     code = "import narrow\nfor n in range(6): narrow.narrow.submit(f'r{n}', n)"
@@ -505,7 +511,7 @@ def test_no_process_takes_before_the_limits_are_declared(holdfast: Command, stor
     )
     process = holdfast.start("worker", "narrow.py", "--processes", "3", "--concurrency", "3")
     try:
-        until(lambda: len(store.list(status="completed")) == 6, process)
+        until(lambda: len(store.runs(status="completed")) == 6, process)
     finally:
         process.kill()
         process.communicate()

@@ -24,7 +24,7 @@ from holdfast._operator.cli.main import main
 from holdfast._operator.read import audit_log
 from holdfast._runtime import alerter, patrol, queues
 from holdfast._store.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
-from holdfast.errors import Regressed, RunHeld, StoreError, UsageError
+from holdfast.errors import RunHeld, StoreError, StoreLostData, UsageError
 from tests.ops.meanwhile import Meanwhile
 
 PAIRS = [
@@ -115,11 +115,11 @@ def report(topic: str) -> str:
     return f"{len(loaded['text'])} {send(topic)}"
 
 
-def run(store: holdfast.Store, run_id: str, topic: str) -> Any:
+def run(store: holdfast.types.Store, run_id: str, topic: str) -> Any:
     return report.with_options(store=store).run(run_id, topic)
 
 
-def stop(store: holdfast.Store, run_id: str, topic: str) -> None:
+def stop(store: holdfast.types.Store, run_id: str, topic: str) -> None:
     """Run it as far as it comes."""
     try:
         run(store, run_id, topic)
@@ -128,7 +128,7 @@ def stop(store: holdfast.Store, run_id: str, topic: str) -> None:
     raise AssertionError("it came to its end")
 
 
-def journal(store: holdfast.Store, run_id: str) -> list[Any]:
+def journal(store: holdfast.types.Store, run_id: str) -> list[Any]:
     row = store.kept.get(run_id)
     assert row is not None
     return list(store.kept.load(row))
@@ -170,7 +170,7 @@ def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) 
     called.clear()
     copy_undoing.with_options(store=pair.source).run("r", 7)
     assert pair.copy(dry_run=True)["r"].fate is Fate.COPIED
-    assert not pair.source.rollback_plan("r").confirm
+    assert not pair.source.preview_rollback("r").confirm
     assert pair.fates() == {"r": Fate.COPIED}
     assert pair.fates() == {"r": Fate.THERE}
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) 
         pair.source.rollback("r")
     assert "it was copied to" in str(pair.source.explain("r"))
     assert pair.source.get("r").waiting_for is None
-    assert not pair.target.rollback_plan("r").confirm
+    assert not pair.target.preview_rollback("r").confirm
     assert pair.target.rollback("r").status == "rolled_back"
     assert called == [("unpaid", "7")]
     assert pair.fates() == {"r": Fate.THERE}
@@ -358,7 +358,7 @@ def test_a_business_key_that_another_run_has_is_a_conflict(pair: Pair, over: boo
     assert "moved" not in str(pair.source.explain("r"))
 
 
-def stop_inside_keyed(store: holdfast.Store, topic: str) -> None:
+def stop_inside_keyed(store: holdfast.types.Store, topic: str) -> None:
     def body(*_: Any) -> Any:
         raise ConnectionError("who knows")
 
@@ -399,7 +399,7 @@ def test_a_store_that_lost_commits_is_not_copied(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair.source.kept, "regression", lambda: "commit 7 is gone")
-    with pytest.raises(Regressed, match="commit 7 is gone"):
+    with pytest.raises(StoreLostData, match="commit 7 is gone"):
         pair.copy()
 
 
@@ -427,9 +427,9 @@ def test_only_a_confirmed_resume_lets_it_go_on_in_the_source(pair: Pair) -> None
     assert "was moved to" in said
     assert "holdfast resume r --confirm" in said
     assert pair.source.get("r").held_reason == "moved"
-    assert [seen.held_reason for seen in pair.source.list()] == ["moved"]
-    assert [seen.run_id for seen in pair.source.list(held="moved")] == ["r"]
-    assert pair.source.list(held="paused") == []
+    assert [seen.held_reason for seen in pair.source.runs()] == ["moved"]
+    assert [seen.run_id for seen in pair.source.runs(held_reason="moved")] == ["r"]
+    assert pair.source.runs(held_reason="paused") == []
 
     pair.source.resume("r", confirm=True)
     assert run(pair.source, "r", "tea") == "2000 sent tea"
@@ -611,10 +611,10 @@ def test_values_of_memories_come_along_once(pair: Pair) -> None:
     total = store_copy.MEMOS_PAGE + 4
 
     assert remembered(pair, dry_run=True) == {"customers": (total, 0, [])}
-    assert there.list() == []
+    assert there.items() == []
     assert remembered(pair) == {"customers": (total, 0, [])}
-    assert [(it.key, it.value, it.expires_at) for it in there.list()] == [
-        (it.key, it.value, it.expires_at) for it in here.list()
+    assert [(it.key, it.value, it.expires_at) for it in there.items()] == [
+        (it.key, it.value, it.expires_at) for it in here.items()
     ]
     assert remembered(pair) == {"customers": (0, total, [])}
     assert not list(pair.target.verify())

@@ -55,7 +55,7 @@ def source(request: pytest.FixtureRequest) -> Any:
         yield opened
 
 
-def target(tmp_path: Path) -> holdfast.Store:
+def target(tmp_path: Path) -> holdfast.types.Store:
     return holdfast.open(f"sqlite:///{tmp_path}/target.db", default=False)
 
 
@@ -63,7 +63,7 @@ def target(tmp_path: Path) -> holdfast.Store:
 def test_there_and_back(source: testing.PrivateStore, tmp_path: Path, name: str) -> None:
     export_flow.run("r", 3)
     path = tmp_path / name
-    written = source.export("r", path)
+    written = source.export_run("r", path)
     assert (written.run_ids, written.size_bytes) == (["r"], path.stat().st_size)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with target(tmp_path) as other:
@@ -85,15 +85,15 @@ def test_a_file_that_is_there_is_not_overwritten(
     path = tmp_path / "r.jsonl"
     path.write_text("mine")
     with pytest.raises(UsageError, match="exists already"):
-        source.export("r", path)
+        source.export_run("r", path)
     assert path.read_text() == "mine"
     with pytest.raises(UsageError, match="cannot be written"):
-        source.export("r", tmp_path / "no" / "such" / "folder")
+        source.export_run("r", tmp_path / "no" / "such" / "folder")
 
 
 def test_another_run_of_that_id_is_a_conflict(source: testing.PrivateStore, tmp_path: Path) -> None:
     export_flow.run("r", 1)
-    source.export("r", tmp_path / "r.jsonl")
+    source.export_run("r", tmp_path / "r.jsonl")
     with target(tmp_path) as other:
         export_flow.with_options(store=other).run("r", 2)
         with pytest.raises(RunConflict):
@@ -104,32 +104,32 @@ def test_another_run_of_that_id_is_a_conflict(source: testing.PrivateStore, tmp_
 def test_an_id_that_was_removed_is_refused(source: testing.PrivateStore, tmp_path: Path) -> None:
     with holdfast.run("r"):
         export_think(1)
-    source.export("r", tmp_path / "r.jsonl")
-    assert len(source.gc(older_than=0).removed) == 1
+    source.export_run("r", tmp_path / "r.jsonl")
+    assert len(source.prune(older_than=0).removed) == 1
     with pytest.raises(RunDeleted):
         source.import_run(tmp_path / "r.jsonl")
     with pytest.raises(RunDeleted):
-        source.export("r", tmp_path / "again.jsonl")
+        source.export_run("r", tmp_path / "again.jsonl")
 
 
 def test_a_run_that_can_go_on_stays_where_it_is(
     source: testing.PrivateStore, tmp_path: Path
 ) -> None:
     export_flow.submit("r", 1)
-    source.export("r", tmp_path / "r.jsonl")
+    source.export_run("r", tmp_path / "r.jsonl")
     with target(tmp_path) as other:
         with pytest.raises(RunError, match="Move it with `holdfast copy`"):
             other.import_run(tmp_path / "r.jsonl")
-        assert other.list() == []
+        assert other.runs() == []
 
 
 def test_a_family_goes_together(source: testing.PrivateStore, tmp_path: Path) -> None:
     assert export_family.run("top", 2) == "sent 2 2"
-    written = source.export("top", tmp_path / "top.jsonl")
+    written = source.export_run("top", tmp_path / "top.jsonl")
     [top, child] = written.run_ids
     assert top == "top"
     with pytest.raises(UsageError, match="is a child of run 'top'"):
-        source.export(child, tmp_path / "child.jsonl")
+        source.export_run(child, tmp_path / "child.jsonl")
     with target(tmp_path) as other:
         assert other.import_run(tmp_path / "top.jsonl").new == ["top", child]
         assert other.get(child).result == "sent 2 2"
@@ -141,7 +141,7 @@ def test_a_fork_takes_along_what_it_stands_on(source: testing.PrivateStore, tmp_
     export_flow.run("origin", 3)
     source.fork("origin", "fork", before="export_send", actor="test", confirm=True)
     assert export_flow.run("fork", 3) == "sent 3 3"
-    assert source.export("fork", tmp_path / "f.jsonl").run_ids == ["origin", "fork"]
+    assert source.export_run("fork", tmp_path / "f.jsonl").run_ids == ["origin", "fork"]
     with target(tmp_path) as other:
         assert other.import_run(tmp_path / "f.jsonl").new == ["origin", "fork"]
         assert [e.kind for e in other.history("fork")] == [e.kind for e in source.history("fork")]
@@ -163,7 +163,7 @@ def exported(folder: Path) -> bytes:
     path = folder / "r.jsonl"
     with testing.store() as store:
         export_flow.run("r", 2)
-        store.export("r", path)
+        store.export_run("r", path)
     return path.read_bytes()
 
 
@@ -185,7 +185,7 @@ def test_an_edit_is_named(
     with holdfast.open("memory:", default=False) as store:
         with pytest.raises(Corrupt, match=named):
             store.import_run(path)
-        assert store.list() == []
+        assert store.runs() == []
 
 
 def test_a_damaged_file_is_no_damage_of_the_store(exported: bytes, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_changed_byte_is_refused(exported: bytes, folder: Path, data: Any) -> 
         try:
             store.import_run(folder / "changed")
         except HoldfastError:
-            assert store.list() == []
+            assert store.runs() == []
         else:
             assert changed == exported
 
@@ -251,7 +251,7 @@ def test_a_key_that_was_cut_out_is_missed(exported: bytes, tmp_path: Path) -> No
     with target(tmp_path) as other:
         with pytest.raises(Corrupt, match="key 'export:.*' .*does not have it"):
             other.import_run(path)
-        assert other.list() == []
+        assert other.runs() == []
 
 
 @effect(name="export-undoable")
@@ -278,7 +278,7 @@ def test_a_run_from_a_file_is_rolled_back_only_when_that_is_confirmed(
     undone.clear()
     export_undoing.run("r", 7)
     path = tmp_path / "r.jsonl"
-    source.export("r", path)
+    source.export_run("r", path)
     assert source.import_run(path).there == ["r"]
     with target(tmp_path) as other:
         other.import_run(path)
@@ -288,7 +288,7 @@ def test_a_run_from_a_file_is_rolled_back_only_when_that_is_confirmed(
             other.rollback("r")
         assert source.rollback("r").status == "rolled_back"
         assert undone == [7]
-        assert other.rollback_plan("r").confirm
+        assert other.preview_rollback("r").confirm
         assert other.rollback("r", confirm=True).status == "rolled_back"
     assert undone == [7, 7], "what was confirmed is done"
 
@@ -299,7 +299,7 @@ def test_a_compressed_file_that_was_cut_is_refused(exported: bytes, tmp_path: Pa
     with holdfast.open("memory:", default=False) as store:
         with pytest.raises((Corrupt, UsageError)):
             store.import_run(path)
-        assert store.list() == []
+        assert store.runs() == []
 
 
 # -- the command line ---------------------------------------------------------------------------

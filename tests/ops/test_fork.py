@@ -27,7 +27,7 @@ from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import run_views
 from holdfast._operator.read.timeline import timeline
 from holdfast._runtime import registry
-from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, RunFailed, UsageError
+from holdfast.errors import ConfirmationRequired, Corrupt, RunDeleted, RunFailed, UsageError
 from tests.ops.meanwhile import Meanwhile
 
 calls: Counter[str] = Counter()
@@ -84,14 +84,14 @@ def _anew() -> None:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[holdfast.Store]:
+def opened(tmp_path: Path) -> Iterator[holdfast.types.Store]:
     with holdfast.open(f"sqlite:///{tmp_path}/here.db") as store:
         report.run("r", "refunds", "ann")
         yield store
 
 
 @pytest.fixture
-def cli(opened: holdfast.Store) -> Callable[..., Result]:
+def cli(opened: holdfast.types.Store) -> Callable[..., Result]:
     def invoke(*words: str, answer: str = "") -> Result:
         runner = CliRunner(env={"COLUMNS": "100"})
         arguments = ["--url", opened.url, *words]
@@ -118,11 +118,11 @@ def test_the_command_says_what_it_did_and_what_goes_on(cli: Callable[..., Result
 
 
 def test_the_command_asks_before_effects_are_repeated(
-    cli: Callable[..., Result], opened: holdfast.Store, terminal: None
+    cli: Callable[..., Result], opened: holdfast.types.Store, terminal: None
 ) -> None:
     refused = cli("fork", "r", "f", "--before", "fk.search", answer="n\n")
     assert "fk.mail (happened)" in refused.output
-    assert [run.run_id for run in opened.list()] == ["r"]
+    assert [run.run_id for run in opened.runs()] == ["r"]
     told = cli("fork", "r", "f", "--before", "fk.search", "--json")
     assert told.exit_code == 2
     assert json.loads(told.stdout)["error"]["effects"] == ["fk.mail (happened)"]
@@ -160,7 +160,7 @@ WRONG = ("fork", "a", "b", "--before", "fk.write#2", "--input", '{"n": "seven"}'
 
 
 def test_an_input_is_checked_where_the_code_is_at_hand(
-    opened: holdfast.Store, cli: Callable[..., Result]
+    opened: holdfast.types.Store, cli: Callable[..., Result]
 ) -> None:
     add.run("a", 1)
     refused = cli(*WRONG)
@@ -173,7 +173,7 @@ def test_an_input_is_checked_where_the_code_is_at_hand(
 
 
 def test_an_input_that_was_not_checked_is_said_and_can_be_given_anew(
-    opened: holdfast.Store, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+    opened: holdfast.types.Store, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add.run("a", 1)
     with monkeypatch.context() as patched:
@@ -192,7 +192,7 @@ def test_an_input_that_was_not_checked_is_said_and_can_be_given_anew(
 
 
 def test_inputs_of_classes_that_are_not_known_here_come_along(
-    opened: holdfast.Store, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+    opened: holdfast.types.Store, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim.run("c", "ada", Claimed("roof", Urgency.HIGH))
     with monkeypatch.context() as patched:
@@ -210,9 +210,9 @@ def test_inputs_of_classes_that_are_not_known_here_come_along(
 
 
 def test_the_error_has_a_command_that_works(
-    opened: holdfast.Store, cli: Callable[..., Result]
+    opened: holdfast.types.Store, cli: Callable[..., Result]
 ) -> None:
-    with pytest.raises(NotConfirmed) as caught:
+    with pytest.raises(ConfirmationRequired) as caught:
         opened.fork("r", "f", before="fk.mail")
     [way] = [way for way in caught.value.ways if way.startswith("holdfast ")]
     import shlex
@@ -224,7 +224,7 @@ def test_the_error_has_a_command_that_works(
 
 
 def test_it_is_told_where_a_fork_came_from(
-    opened: holdfast.Store, cli: Callable[..., Result]
+    opened: holdfast.types.Store, cli: Callable[..., Result]
 ) -> None:
     opened.fork("r", "f", before="fk.mail", input={"to": "bob"}, actor="kim", confirm=True)
     told = " ".join(str(opened.explain("f")).split())
@@ -238,7 +238,7 @@ def test_it_is_told_where_a_fork_came_from(
     assert "search" not in str(opened.explain("r"))
 
 
-def test_given_values_are_shown_as_values(opened: holdfast.Store) -> None:
+def test_given_values_are_shown_as_values(opened: holdfast.types.Store) -> None:
     long = {"about": "other", "text": "n" * 5_000}
     opened.fork("r", "f", before="fk.write", results={"fk.search": long})
     assert opened.history("f")[1].body["results"] == {"fk.search": long}
@@ -247,18 +247,18 @@ def test_given_values_are_shown_as_values(opened: holdfast.Store) -> None:
 # -- what was undone, moved, deleted, damaged -----------------------------------------------------
 
 
-def test_an_effect_that_was_taken_back_is_not_borrowed(opened: holdfast.Store) -> None:
+def test_an_effect_that_was_taken_back_is_not_borrowed(opened: holdfast.types.Store) -> None:
     opened.rollback("r")
     opened.recover()
     assert calls["unmail"] == 1
-    with pytest.raises(NotConfirmed, match="fk.mail .happened, and was taken back."):
+    with pytest.raises(ConfirmationRequired, match="fk.mail .happened, and was taken back."):
         opened.fork("r", "f", before="fk.write")
     opened.fork("r", "f", before="fk.write", confirm=True)
     assert report.run("f", "refunds", "ann") == "REFUNDS, SENT TO ANN"
     assert calls == {"search": 1, "mail": 2, "unmail": 1, "write": 2}
 
 
-def test_a_fork_takes_back_only_what_it_did_itself(opened: holdfast.Store) -> None:
+def test_a_fork_takes_back_only_what_it_did_itself(opened: holdfast.types.Store) -> None:
     opened.fork("r", "f", before="fk.write")
     report.run("f", "refunds", "ann")
     opened.rollback("f")
@@ -267,13 +267,13 @@ def test_a_fork_takes_back_only_what_it_did_itself(opened: holdfast.Store) -> No
     assert calls["unmail"] == 0
 
 
-def forget(store: holdfast.Store, run_id: str) -> None:
+def forget(store: holdfast.types.Store, run_id: str) -> None:
     row = store.kept.get(run_id)
     assert row is not None
     assert store.kept.forget(row, store.kept.now_us())
 
 
-def test_a_run_that_was_deleted(opened: holdfast.Store) -> None:
+def test_a_run_that_was_deleted(opened: holdfast.types.Store) -> None:
     report.run("alone", "x", "y")
     forget(opened, "alone")
     with pytest.raises(RunDeleted, match="alone"):
@@ -283,7 +283,7 @@ def test_a_run_that_was_deleted(opened: holdfast.Store) -> None:
 
 
 def test_a_run_that_is_deleted_meanwhile(
-    opened: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+    opened: holdfast.types.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = opened.kept.start
 
@@ -297,7 +297,7 @@ def test_a_run_that_is_deleted_meanwhile(
     assert opened.kept.get("f") is None
 
 
-def test_damage_of_the_other_run_is_noticed(opened: holdfast.Store, tmp_path: Path) -> None:
+def test_damage_of_the_other_run_is_noticed(opened: holdfast.types.Store, tmp_path: Path) -> None:
     opened.fork("r", "f", before="fk.write")
     row = opened.kept.get("r")
     assert row is not None
@@ -352,17 +352,17 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
 
 
 def test_a_fork_is_exported_with_the_run_that_it_came_from(
-    opened: holdfast.Store, tmp_path: Path
+    opened: holdfast.types.Store, tmp_path: Path
 ) -> None:
     opened.fork("r", "f", before="fk.write")
     told = report.run("f", "refunds", "ann")
     file = tmp_path / "f.holdfast"
-    opened.export("f", file)
+    opened.export_run("f", file)
     calls.clear()
     assert testing.replay(report, file).result == told
     with testing.store(url=f"sqlite:///{tmp_path}/there.db") as there:
         there.import_run(file)
-        assert sorted(run.run_id for run in there.list()) == ["f", "r"]
+        assert sorted(run.run_id for run in there.runs()) == ["f", "r"]
         assert report.with_options(store=there).run("f", "refunds", "ann") == told
         assert there.verify() == []
         assert not calls
@@ -372,7 +372,7 @@ def test_a_fork_is_exported_with_the_run_that_it_came_from(
 
 
 def test_a_state_of_an_unknown_class_is_given_from_python(
-    opened: holdfast.Store, cli: Callable[..., Result]
+    opened: holdfast.types.Store, cli: Callable[..., Result]
 ) -> None:
     import subprocess
     import sys
@@ -410,7 +410,7 @@ def test_what_is_given_is_redacted(tmp_path: Path) -> None:
     assert b"hunter2" not in (tmp_path / "kept.db").read_bytes()
 
 
-def test_what_was_taken_back_in_a_turn_that_is_over_is_said(opened: holdfast.Store) -> None:
+def test_what_was_taken_back_in_a_turn_that_is_over_is_said(opened: holdfast.types.Store) -> None:
     @flow(name="fk.mailing")
     def mailing() -> int:
         for sent in turns([0]):
@@ -422,7 +422,7 @@ def test_what_was_taken_back_in_a_turn_that_is_over_is_said(opened: holdfast.Sto
     mailing.run("m")
     opened.rollback("m")
     opened.recover()
-    with pytest.raises(NotConfirmed) as caught:
+    with pytest.raises(ConfirmationRequired) as caught:
         opened.fork("m", "n", before="turns[3]")
     assert caught.value.effects == (
         *(f"turns[{n}]/fk.mail (was taken back, and is not done again)" for n in range(3)),

@@ -28,13 +28,13 @@ def store(url, in_a_process_that_dies):
         yield opened
 
 
-def stop_at_the_next_claim(store: holdfast.Store, kind: str) -> None:
+def stop_at_the_next_claim(store: holdfast.types.Store, kind: str) -> None:
     message = control.asked(kind, f"{kind}:1", "ana", "", store.kept.now_us())
     store.kept.post("r", message)
     store.recover()
 
 
-def key_state(store: holdfast.Store) -> str | None:
+def key_state(store: holdfast.types.Store) -> str | None:
     key = store.kept.key("charge", "order:1")
     return None if key is None else key.state
 

@@ -66,7 +66,7 @@ def test_what_is_refused_has_an_error_and_its_code_in_json(address: str) -> None
 
 
 def test_classes_of_users_are_shown_by_name(address: str) -> None:
-    holdfast.register(CliPreference)
+    holdfast.versioning.register_type(CliPreference)
     with holdfast.open(address, default=False) as store:
         store.memory("notes").set("p", CliPreference("red\x1b[31m"))
     shown = said(address, "memory", "get", "notes", "p")

@@ -41,7 +41,7 @@ FILLED = {
     "BACKUP": "backup.db",
 }
 PATIENCE_S = 60
-FLOWS = [it for it in vars(pasted_flows).values() if isinstance(it, hf.Flow)]
+FLOWS = [it for it in vars(pasted_flows).values() if isinstance(it, hf.types.Flow)]
 BIN = Path(sys.executable).parent
 PASTED = [(name, command) for name, it in SITUATIONS.items() for command in it.leads]
 
@@ -131,7 +131,7 @@ def pasted_worker(command: str, *, in_a_shell: bool) -> tuple[int, str]:
     return process.returncode, told
 
 
-def _until_completed(store: hf.Store) -> None:
+def _until_completed(store: hf.types.Store) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while store.get("r").status != "completed":
         assert time.monotonic() < deadline

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast import Budget, ask, effect, errors, flow, step, turns, wait
+from holdfast import Budget, ask, effect, errors, flow, step, turns, wait_for_signal
 from holdfast._core.ticks import Spec, When
 from holdfast._operator.cli import exit_codes
 from holdfast._operator.cli.command_list import COMMANDS as MODULES, SECTIONS
@@ -145,7 +145,7 @@ def asks() -> str:
 
 @flow(name="rf.waits")
 def waits() -> Any:
-    return wait("go")
+    return wait_for_signal("go")
 
 
 @flow(name="rf.spends")
@@ -154,7 +154,7 @@ def spends() -> str:
     return say(2)
 
 
-@effect(name="rf.approved", approve=True)
+@effect(name="rf.approved", needs_approval=True)
 def approved(n: int) -> int:
     return n
 
@@ -165,7 +165,7 @@ def approval() -> int:
 
 
 @pytest.fixture
-def everything(url: str) -> Iterator[holdfast.Store]:
+def everything(url: str) -> Iterator[holdfast.types.Store]:
     """A store with runs in every state that the commands ask for."""
     with holdfast.open(url) as opened:
         loop.run("done")
@@ -184,7 +184,7 @@ def everything(url: str) -> Iterator[holdfast.Store]:
         ):
             waiting.submit(name)
         with opened.worker(flows=[asks, waits, approval]):
-            while len(opened.list(status="waiting")) < 5:
+            while len(opened.runs(status="waiting")) < 5:
                 opened.kept.wait_for_change(1.0)
         loop.submit("queued")
         loop.submit("queued-2")
@@ -252,7 +252,7 @@ IN_PROCESSES = {"demo", "mcp", "run", "ui", "worker"}
 
 
 def test_every_command_prints_what_the_page_says(
-    everything: holdfast.Store, url: str, tmp_path: Path
+    everything: holdfast.types.Store, url: str, tmp_path: Path
 ) -> None:
     assert {name.partition(" -")[0].partition(" RUN")[0] for name in COMMANDS} == (
         set(SHAPES) - IN_PROCESSES
@@ -344,7 +344,7 @@ def test_every_object_is_explained_on_the_page() -> None:
     assert "* `state` (StateView, or missing): without --list and --between" in page
 
 
-def test_the_schema_is_one(everything: holdfast.Store, url: str) -> None:
+def test_the_schema_is_one(everything: holdfast.types.Store, url: str) -> None:
     schema = json.loads(json_schema())
     assert set(schema["commands"]) == {*SHAPES, ""}
     refs = set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(schema)))

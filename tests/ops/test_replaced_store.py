@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import holdfast
-from holdfast import flow, wait
+from holdfast import flow, wait_for_signal
 from holdfast._operator.cli.reconnecting_store import reconnecting
 from holdfast._store.locate import open_store
 from holdfast._store.sqlite import SqliteStore
@@ -28,7 +28,7 @@ PATIENCE_S = 60
 
 @flow
 def replaced_waits() -> None:
-    wait("more")
+    wait_for_signal("more")
 
 
 class Files:

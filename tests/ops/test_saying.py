@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import holdfast as hf
-from holdfast import Approve, ask, effect, flow, gather, sleep, wait
+from holdfast import Approval, ask, effect, flow, gather, sleep, wait_for_signal
 from holdfast._operator.cli.main import main
 from holdfast._operator.read.answer_schema import misfit, placeholder
 from holdfast._operator.read.overview import overview
@@ -25,7 +25,7 @@ PAY = "gather[3]/cli-pay"
 paid: list[int] = []
 
 
-@effect(name="cli-pay", approve=Approve(to="finance", expires="1h"))
+@effect(name="cli-pay", needs_approval=Approval(to="finance", valid_for="1h"))
 def pay(amount: int) -> str:
     paid.append(amount)
     return f"paid {amount}"
@@ -39,7 +39,7 @@ def asks() -> list[Any]:
     def count() -> int:
         return ask(f"How many? {NASTY}", name="count", type=int)
 
-    return list(gather(color, count, lambda: wait("go"), lambda: pay(7)))
+    return list(gather(color, count, lambda: wait_for_signal("go"), lambda: pay(7)))
 
 
 @flow(name="cli-sleeps")
@@ -57,7 +57,7 @@ def holdfast(url: str) -> Callable[..., Result]:
     return invoke
 
 
-def released(store: hf.Store) -> bool:
+def released(store: hf.types.Store) -> bool:
     row = store.kept.get("r")
     return row is not None and row.owner is None
 
@@ -74,7 +74,7 @@ def run(url: str) -> Any:
 
 
 def test_everything_is_shown_and_answered_by_what_is_printed(
-    holdfast: Callable[..., Result], run: hf.Store
+    holdfast: Callable[..., Result], run: hf.types.Store
 ) -> None:
     shown = holdfast("questions").stdout
     assert "\x1b" not in shown
@@ -115,7 +115,7 @@ def _pasted(line: str) -> Result:
     return CliRunner().invoke(main, words[1:], catch_exceptions=False)
 
 
-def test_in_json(holdfast: Callable[..., Result], run: hf.Store) -> None:
+def test_in_json(holdfast: Callable[..., Result], run: hf.types.Store) -> None:
     questions = json.loads(holdfast("questions", "--json").stdout)["questions"]
     assert {it["name"] for it in questions} == {"color", "count", PAY}
     approval = next(it for it in questions if it["kind"] == "approval")
@@ -130,7 +130,9 @@ def test_in_json(holdfast: Callable[..., Result], run: hf.Store) -> None:
     assert runs[0]["waiting_for"].startswith("answer")
 
 
-def test_what_goes_wrong_says_what_to_do(holdfast: Callable[..., Result], run: hf.Store) -> None:
+def test_what_goes_wrong_says_what_to_do(
+    holdfast: Callable[..., Result], run: hf.types.Store
+) -> None:
     wrong = holdfast("answer", "r", "count", "many")
     assert (wrong.exit_code, "not integer" in wrong.stderr) == (2, True)
     assert holdfast("answer", "r", "count").exit_code == 2
@@ -150,7 +152,7 @@ def test_what_goes_wrong_says_what_to_do(holdfast: Callable[..., Result], run: h
 
 
 def test_approving_asks_first_and_refusing_stops_the_flow(
-    holdfast: Callable[..., Result], run: hf.Store, terminal: None
+    holdfast: Callable[..., Result], run: hf.types.Store, terminal: None
 ) -> None:
     declined = holdfast("approve", "r", PAY, input="n\n")
     assert '"amount":7' in declined.stdout
@@ -168,13 +170,15 @@ def test_approving_asks_first_and_refusing_stops_the_flow(
     assert f"{PAY} was refused by fin: too much." in explained
 
 
-def test_approving_by_hand(holdfast: Callable[..., Result], run: hf.Store, terminal: None) -> None:
+def test_approving_by_hand(
+    holdfast: Callable[..., Result], run: hf.types.Store, terminal: None
+) -> None:
     assert holdfast("approve", "r", PAY, input="y\n").exit_code == 0
     assert {it.name for it in run.questions()} == {"color", "count"}
 
 
 def test_an_approval_is_refused_by_the_command_that_gives_it(
-    holdfast: Callable[..., Result], run: hf.Store
+    holdfast: Callable[..., Result], run: hf.types.Store
 ) -> None:
     assert holdfast("approve", "r", PAY, "--refuse", "no", "--yes").exit_code == 2
     refused = holdfast("approve", "r", PAY, "--refuse", "too much", "--actor", "fin")
@@ -183,7 +187,7 @@ def test_an_approval_is_refused_by_the_command_that_gives_it(
 
 
 def test_a_misspelt_name_is_kept_and_pointed_out(
-    holdfast: Callable[..., Result], run: hf.Store
+    holdfast: Callable[..., Result], run: hf.types.Store
 ) -> None:
     names = f"approval '{PAY}', question 'color', question 'count', signal 'go'"
     sent = holdfast("signal", "r", "goo", "now").stdout
@@ -298,7 +302,7 @@ def asks_to_pay() -> str:
 
 
 def test_a_held_run_that_asks_stays_held_and_says_so(
-    holdfast: Callable[..., Result], run: hf.Store
+    holdfast: Callable[..., Result], run: hf.types.Store
 ):
     assert holdfast("pause", "r", "--actor", "kim").exit_code == 0
     look = overview(run.kept)
@@ -318,7 +322,7 @@ def test_a_refused_approval_is_said_to_be_asked_for_again(url: str):
         asks_to_pay.with_options(store=store).submit("p")
         with store.worker(flows=[asks_to_pay]):
             [question] = until(lambda: store.questions(run_id="p"))
-            store.refuse("p", question.name, actor="kim", reason="too much")
+            store.reject("p", question.name, actor="kim", reason="too much")
             until(lambda: store.get("p").status == "failed")
         said = " ".join(store.explain("p").known)
     assert "executes these anew" not in said

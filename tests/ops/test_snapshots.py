@@ -77,13 +77,13 @@ def agent_loop() -> int:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[holdfast.Store]:
+def opened(tmp_path: Path) -> Iterator[holdfast.types.Store]:
     broken.clear()
     with holdfast.open(f"sqlite:///{tmp_path}/snap.db") as store:
         yield store
 
 
-def test_each_turn_has_one(opened: holdfast.Store) -> None:
+def test_each_turn_has_one(opened: holdfast.types.Store) -> None:
     agent.run("r", 5)
     found = snapshots.snapshots(opened.kept, "r")
     assert [(it.path, it.turn) for it in found] == [("turns", turn) for turn in (1, 2, 3, 4)]

@@ -29,7 +29,7 @@ def look(number: int) -> int:
     return number
 
 
-@step(name="count-flaky", retry=Retry(attempts=3, first_s=0.0))
+@step(name="count-flaky", retry=Retry(attempts=3, initial_wait_s=0.0))
 def flaky() -> int:
     world["tries"] = world.get("tries", 0) + 1
     if world["tries"] < 3:
@@ -74,14 +74,14 @@ def retries() -> int:
 @flow(name="count-parent")
 def parent() -> int:
     sleep(0.001)
-    holdfast.now()
-    holdfast.new_id()
+    holdfast.context.now()
+    holdfast.context.uuid4()
     return child(1) + child(2) + look(3)
 
 
 @flow(name="count-loop")
 def loop() -> int:
-    for state in turns({"sum": 0}, limit=3):
+    for state in turns({"sum": 0}, max_turns=3):
         state["sum"] += look(state["sum"] + 1)
         gather(lambda: look(7), lambda: look(8))
         if state["sum"] == 7:
@@ -113,7 +113,7 @@ def fails() -> int:
     return look(3)
 
 
-def failed_and_resumed(store: holdfast.Store) -> None:
+def failed_and_resumed(store: holdfast.types.Store) -> None:
     world["broken"] = True
     with contextlib.suppress(HoldfastError):
         fails.with_options(store=store).run("r")
@@ -122,12 +122,12 @@ def failed_and_resumed(store: holdfast.Store) -> None:
     fails.with_options(store=store).run("r")
 
 
-def replayed(store: holdfast.Store) -> None:
+def replayed(store: holdfast.types.Store) -> None:
     for _ in range(3):
         plain.with_options(store=store).run("r")
 
 
-def settled(store: holdfast.Store) -> None:
+def settled(store: holdfast.types.Store) -> None:
     world["doubt"] = True
     with contextlib.suppress(HoldfastError):
         charges.with_options(store=store).run("r", "o-1")
@@ -135,39 +135,39 @@ def settled(store: holdfast.Store) -> None:
     store.settle("r", "count-charge", Done("o-1"), actor="kim")
 
 
-def duplicate(store: holdfast.Store) -> None:
+def duplicate(store: holdfast.types.Store) -> None:
     charges.with_options(store=store).run("first", "o-1")
     charges.with_options(store=store).run("r", "o-1")
 
 
-def rolled_back(store: holdfast.Store) -> None:
+def rolled_back(store: holdfast.types.Store) -> None:
     charges.with_options(store=store).run("r", "o-1")
     store.rollback("r", actor="kim", confirm=True)
     with contextlib.suppress(HoldfastError):
         charges.with_options(store=store).run("r", "o-1")
 
 
-def forked(store: holdfast.Store) -> None:
+def forked(store: holdfast.types.Store) -> None:
     loop.with_options(store=store).run("first")
     parent.with_options(store=store).run("second")
     store.fork("second", "r", before="count-look", actor="kim")
     parent.with_options(store=store).run("r")
 
 
-def gave_up(store: holdfast.Store) -> None:
+def gave_up(store: holdfast.types.Store) -> None:
     world["broken"] = True
     caught.with_options(store=store).run("r")
     world["broken"] = False
 
 
-def ran(flow: Any, *arguments: Any) -> Callable[[holdfast.Store], None]:
-    def run(store: holdfast.Store) -> None:
+def ran(flow: Any, *arguments: Any) -> Callable[[holdfast.types.Store], None]:
+    def run(store: holdfast.types.Store) -> None:
         flow.with_options(store=store).run("r", *arguments)
 
     return run
 
 
-KINDS: dict[str, tuple[Callable[[holdfast.Store], None], int, int]] = {
+KINDS: dict[str, tuple[Callable[[holdfast.types.Store], None], int, int]] = {
     "plain": (ran(plain), 2, 2),
     "replayed": (replayed, 2, 2),
     "retries": (ran(retries), 2, 2),

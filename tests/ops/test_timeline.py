@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait
+from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait_for_signal
 from holdfast._core.entries import Kind
 from holdfast._core.rows import SEQ_BITS
 from holdfast._operator.read.timeline import BARS_MAX, Bar, Timeline, give_lanes, timeline
@@ -37,7 +37,7 @@ def plain(n: int = 0) -> int:
     return n
 
 
-@step(name="tl.flaky", retry=Retry(attempts=3, first_s=0.01))
+@step(name="tl.flaky", retry=Retry(attempts=3, initial_wait_s=0.01))
 def flaky() -> int:
     tries["flaky"] = tries.get("flaky", 0) + 1
     if tries["flaky"] % 3:
@@ -79,7 +79,7 @@ def doubtful() -> str:
 @flow(name="tl.sleepy")
 def sleepy() -> None:
     sleep(0.05)
-    wait("go", timeout=0.05)
+    wait_for_signal("go", timeout=0.05)
 
 
 @flow(name="tl.looping")
@@ -92,7 +92,7 @@ def looping(length: int) -> None:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[holdfast.Store]:
+def opened(tmp_path: Path) -> Iterator[holdfast.types.Store]:
     tries.clear()
     with holdfast.open(f"sqlite:///{tmp_path}/tl.db") as store:
         yield store
@@ -120,7 +120,7 @@ def check(line: Timeline) -> Timeline:
     return line
 
 
-def test_steps_and_attempts(opened: holdfast.Store) -> None:
+def test_steps_and_attempts(opened: holdfast.types.Store) -> None:
     simple.run("r")
     line = check(timeline(opened.kept, "r"))
     assert told(line.bars) == [
@@ -138,7 +138,7 @@ def test_steps_and_attempts(opened: holdfast.Store) -> None:
     assert line.end == execution.end
 
 
-def test_branches_have_lanes(opened: holdfast.Store) -> None:
+def test_branches_have_lanes(opened: holdfast.types.Store) -> None:
     beside.run("r")
     line = check(timeline(opened.kept, "r"))
     lanes = {bar.key: (bar.lane, bar.branch) for bar in line.bars}
@@ -175,7 +175,7 @@ def assert_nothing_overlaps(told: Timeline) -> None:
 
 
 def test_calls_that_overlap_without_a_branch_have_lanes_of_their_own(
-    opened: holdfast.Store,
+    opened: holdfast.types.Store,
 ) -> None:
     tries.pop("beside", None)
     asyncio.run(side_by_side.run("r"))
@@ -208,7 +208,7 @@ def test_no_bars_of_a_lane_ever_overlap() -> None:
         assert all(bar.lane == lane_of[bar.key] for bar in bars)
 
 
-def test_a_doubt_and_the_time_held(opened: holdfast.Store) -> None:
+def test_a_doubt_and_the_time_held(opened: holdfast.types.Store) -> None:
     with pytest.raises(RunHeld):
         doubtful.run("r")
     line = check(timeline(opened.kept, "r"))
@@ -230,7 +230,7 @@ def test_a_doubt_and_the_time_held(opened: holdfast.Store) -> None:
     assert [(bar.attempt, bar.status) for bar in attempts] == [(1, "in_doubt"), (2, "in_doubt")]
 
 
-def test_waits(opened: holdfast.Store) -> None:
+def test_waits(opened: holdfast.types.Store) -> None:
     with pytest.raises(RunFailed):
         sleepy.run("r")
     line = check(timeline(opened.kept, "r"))
@@ -258,7 +258,7 @@ killed.run("r")
 """
 
 
-def test_a_killed_process_leaves_a_gap(opened: holdfast.Store) -> None:
+def test_a_killed_process_leaves_a_gap(opened: holdfast.types.Store) -> None:
     def play(how: str) -> int:
         command = [sys.executable, "-c", KILLED, opened.url, how]
         return subprocess.run(command, check=False, cwd=ROOT).returncode
@@ -290,14 +290,14 @@ def test_a_killed_process_leaves_a_gap(opened: holdfast.Store) -> None:
     assert second.known_until is None
 
 
-def test_a_run_that_nobody_has_taken_yet(opened: holdfast.Store) -> None:
+def test_a_run_that_nobody_has_taken_yet(opened: holdfast.types.Store) -> None:
     simple.submit("r")
     line = check(timeline(opened.kept, "r"))
     assert told(line.bars) == [("gap", "nobody had taken it", "queued")]
     assert line.executions == []
 
 
-def test_what_a_rollback_left_behind(opened: holdfast.Store) -> None:
+def test_what_a_rollback_left_behind(opened: holdfast.types.Store) -> None:
     simple.run("r")
     opened.rollback("r", to="tl.plain", actor="kim", reason="again")
     opened.resume("r", actor="kim")
@@ -313,7 +313,7 @@ def test_what_a_rollback_left_behind(opened: holdfast.Store) -> None:
     assert line.executions[-1].how == "completed"
 
 
-def test_a_fork_took_no_time_for_what_it_borrowed(opened: holdfast.Store) -> None:
+def test_a_fork_took_no_time_for_what_it_borrowed(opened: holdfast.types.Store) -> None:
     simple.run("r")
     opened.fork("r", "f", before="tl.flaky")
     simple.run("f")
@@ -322,7 +322,7 @@ def test_a_fork_took_no_time_for_what_it_borrowed(opened: holdfast.Store) -> Non
     assert {bar.key for bar in line.bars if bar.kind == "step"} == {"tl.flaky"}
 
 
-def test_a_long_run_is_thinned_and_says_so(opened: holdfast.Store) -> None:
+def test_a_long_run_is_thinned_and_says_so(opened: holdfast.types.Store) -> None:
     looping.run("r", 700)
     line = check(timeline(opened.kept, "r"))
     assert len(line.bars) == BARS_MAX
@@ -366,7 +366,7 @@ def test_a_wait_that_a_worker_unloaded_is_no_gap(store: Store, clock: Clock) -> 
     assert (gap.end - gap.start).total_seconds() == 30
 
 
-def test_damage_and_absence_are_said(opened: holdfast.Store, tmp_path: Path) -> None:
+def test_damage_and_absence_are_said(opened: holdfast.types.Store, tmp_path: Path) -> None:
     with pytest.raises(RunNotFound):
         timeline(opened.kept, "r")
     simple.run("r")

@@ -20,6 +20,7 @@ from holdfast._operator.read import queue_views, run_views
 from holdfast._operator.read.entry_views import EntryView
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
+from tests.attempts import attempt
 from tests.ops import cases_found
 from tests.ops.cases import CASES
 from tests.ops.journals import Journal
@@ -41,11 +42,11 @@ def test_a_worker_that_cannot_be_read_is_shown_as_that(store: Store):
     assert "No worker is alive." not in said.known
 
 
-@step(name="apart-talks", retry=Retry(attempts=2, first_s=0.0))
+@step(name="apart-talks", retry=Retry(attempts=2, initial_wait_s=0.0))
 def talks() -> int:
     emit("one")
     emit("two")
-    if holdfast.attempt() == 1:
+    if attempt() == 1:
         raise ConnectionError("again")
     return 1
 
@@ -85,6 +86,6 @@ def test_history_tells_whole_why_a_run_was_held_given_back_or_what_a_gap_brought
     assert told("run_held", reason="diverged", detail=long) == f"diverged: {long}"
     given_back = told("run_released", why="does_not_fit", code="2/0123456789abcdef", detail=long)
     assert given_back == f"does_not_fit, version 2: {long}"
-    change = Change("model", "think", "small", "large", "go_on", did="go_on")
+    change = Change("model", "think", "small", "large", "keep", did="keep")
     found = told("gap_found", changes=[msgspec.to_builtins(change)])
     assert found == "model of step think was small, and is large now (go on)"

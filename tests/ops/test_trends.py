@@ -183,7 +183,7 @@ def test_gc_drops_measures_after_two_weeks(store, clock, at):
     assert collect(store, dry_run=True).measures == 0
     assert len(store.measures(0, 1 << 60).rows) == 2
     assert collect(store).measures == 1
-    assert collect(store, keep_measures="1d").measures == 1
+    assert collect(store, trends_retention="1d").measures == 1
     assert store.measures(0, 1 << 60).rows == []
 
 

@@ -41,7 +41,7 @@ def write(folder: Path, given: str) -> None:
 
 def statuses(path: Path, namespace: str = "default") -> dict[str, str]:
     with hf.open(f"sqlite:///{path}", namespace=namespace, default=False) as store:
-        return {run.run_id: run.status for run in store.list()}
+        return {run.run_id: run.status for run in store.runs()}
 
 
 def test_run_uses_the_store_that_the_module_opens(holdfast: Command) -> None:

@@ -139,8 +139,8 @@ CASES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, plant: Any, said: str):
     plant(monkeypatch)
     with pytest.raises((AssertionError, HoldfastError), match=said):
-        testing.crash_matrix(letters, setup=sent.clear, deaths=2)
+        testing.crash_matrix(letters, setup=sent.clear, crashes=2)
 
 
 def test_without_a_planted_bug_nothing_is_found():
-    testing.crash_matrix(letters, setup=sent.clear, deaths=2)
+    testing.crash_matrix(letters, setup=sent.clear, crashes=2)

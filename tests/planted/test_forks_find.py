@@ -14,7 +14,7 @@ from holdfast._core import forking, repetition, rollback
 from holdfast._operator.act import fork
 from holdfast._runtime.execution import Execution
 from holdfast._store import lineage
-from holdfast.errors import HoldfastError, NotConfirmed
+from holdfast.errors import ConfirmationRequired, HoldfastError
 
 executed: Counter[str] = Counter()
 keys: list[str] = []
@@ -48,7 +48,7 @@ def scenario() -> None:
     keys.clear()
     with testing.store(url="sqlite:") as store:
         told = agent.run("r", "old")
-        with pytest.raises(NotConfirmed):
+        with pytest.raises(ConfirmationRequired):
             store.fork("r", "f", before="turns[15]/planted-fork-think")
         store.fork("r", "f", before="turns[15]", input={"topic": "new"}, confirm=True)
         executed.clear()

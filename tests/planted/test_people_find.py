@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ask, effect, flow, testing, wait
+from holdfast import ask, effect, flow, testing, wait_for_signal
 from holdfast._core import approvals
 from holdfast._operator.act import message_actions
 from holdfast._runtime.mail import Mail
@@ -18,7 +18,7 @@ world: list[int] = []
 amounts: list[int] = []
 
 
-@effect(name="pl-pay", approve=True)
+@effect(name="pl-pay", needs_approval=True)
 def pay(amount: int) -> int:
     world.append(amount)
     return amount
@@ -31,12 +31,12 @@ def pays() -> int:
 
 @flow(name="pl-asks")
 def asks() -> list[Any]:
-    return [ask("?", name="q"), wait("go")]
+    return [ask("?", name="q"), wait_for_signal("go")]
 
 
 @flow(name="pl-waits")
 def waits() -> list[Any]:
-    return [wait("go"), wait("go")]
+    return [wait_for_signal("go"), wait_for_signal("go")]
 
 
 def approved_then_changed() -> list[int]:
@@ -49,7 +49,7 @@ def approved_then_changed() -> list[int]:
             until(lambda: store.questions() and store.get("r").owner is None)
             amounts.append(7000)
             store.approve("r", "pl-pay", actor="ana")
-            store.until("r", status="held")
+            store.wait_until("r", status="held")
             store.resume("r", accept_change=True, actor="ana")
             until(lambda: world or store.questions())
     return list(world)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 import holdfast
-from holdfast import Watch, flow, step, testing, wait
+from holdfast import Watchdog, flow, step, testing, wait_for_signal
 from holdfast._core import findings
 from holdfast._runtime import patrol
 from holdfast._store import watchdog
@@ -16,7 +16,7 @@ from tests.runtime.facts import until
 called: list[str] = []
 
 
-def page(finding: holdfast.Finding) -> None:
+def page(finding: holdfast.types.Finding) -> None:
     called.append(finding.run_id)
 
 
@@ -25,18 +25,18 @@ def look() -> None:
     pass
 
 
-@flow(name="plwd-held", watch=Watch(looping="hold", loop_after=3))
+@flow(name="plwd-held", watchdog=Watchdog(looping="hold", loop_after=3))
 def held() -> None:
     for _ in range(3):
         look()
-    wait("go")
+    wait_for_signal("go")
 
 
-@flow(name="plwd-paged", watch=Watch(looping=page, loop_after=3))
+@flow(name="plwd-paged", watchdog=Watchdog(looping=page, loop_after=3))
 def paged() -> None:
     for _ in range(3):
         look()
-    wait("go")
+    wait_for_signal("go")
 
 
 def told_twice() -> tuple[int, int]:

@@ -103,7 +103,7 @@ class Fleet(World):
                     except StoreError:
                         break  # The server is away; look again.
 
-    def decide(self, store: holdfast.Store, run: str) -> None:
+    def decide(self, store: holdfast.types.Store, run: str) -> None:
         """Be the person: say of an order whether the ledger has it, and let poison go on."""
         found = store.get(run)
         try:
@@ -119,7 +119,7 @@ class Fleet(World):
         except HoldfastError:
             pass  # It changed meanwhile; look again.
 
-    def told(self, store: holdfast.Store, runs: list[str]) -> str:
+    def told(self, store: holdfast.types.Store, runs: list[str]) -> str:
         return "\n".join(str(store.explain(run)) for run in runs[:3]) + self.errors()
 
     def errors(self) -> str:

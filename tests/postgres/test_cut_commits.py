@@ -181,7 +181,7 @@ def test_row_38_a_run_that_is_cut_off_for_good_repeats_no_effect(
         assert not truth.verify()
 
 
-def settled(store: holdfast.Store, handle: holdfast.Handle[list[str]]) -> list[str]:
+def settled(store: holdfast.types.Store, handle: holdfast.types.Handle[list[str]]) -> list[str]:
     """Wait for the end; where an effect is in doubt, say what the world says."""
     while True:
         try:
@@ -190,7 +190,7 @@ def settled(store: holdfast.Store, handle: holdfast.Handle[list[str]]) -> list[s
             settle(store, held)
 
 
-def settle(store: holdfast.Store, held: RunHeld) -> None:
+def settle(store: holdfast.types.Store, held: RunHeld) -> None:
     assert held.reason == "in_doubt"
     happened = {"buy": "book", "ship": "ship book"}[held.step] in paid
     if happened:

@@ -86,7 +86,7 @@ def test_row_39_failover_to_an_asynchronous_replica_is_noticed(
                 held = {run: store.explain(run) for run in lost}
                 assert all("adopt" in str(told) for told in held.values())
                 assert effects(fleet) == quiet
-                accepted = store.adopt(actor="me")
+                accepted = store.accept_data_loss(actor="me")
                 assert "missing" in accepted
             fleet.until_completed(names)
             fleet.stop_workers()
@@ -95,23 +95,23 @@ def test_row_39_failover_to_an_asynchronous_replica_is_noticed(
             fleet.close()
 
 
-def all_are_back(store: holdfast.Store) -> bool:
+def all_are_back(store: holdfast.types.Store) -> bool:
     """Tell whether every worker has been heard since the failover: `holdfast workers` shows it."""
     now_us = store.kept.now_us()
     return len([p for p in store.kept.pulses() if p.until_us > now_us]) >= WORKERS
 
 
-def noticed(store: holdfast.Store) -> str | None:
+def noticed(store: holdfast.types.Store) -> str | None:
     store.kept.pulse(store.kept.register_owner(), "{}")
     return store.kept.regression()
 
 
-def is_held(store: holdfast.Store, run: str) -> bool:
+def is_held(store: holdfast.types.Store, run: str) -> bool:
     found = store.get(run)
     return found.status == "held" and found.held_reason == "corrupt"
 
 
-def lost_runs(fleet: Fleet, store: holdfast.Store) -> set[str]:
+def lost_runs(fleet: Fleet, store: holdfast.types.Store) -> set[str]:
     """The runs of which something is missing that a flow had been told is there."""
     lost = set()
     recorded: dict[str, set[str]] = {}

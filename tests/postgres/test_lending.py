@@ -45,7 +45,7 @@ def test_an_effect_that_has_committed_by_itself_is_in_doubt(
 ):
     @effect(name="lent-commit", transaction=True, retry=Retry(attempts=3), key=key)
     def commits() -> int:
-        connection = holdfast.connection()
+        connection = holdfast.context.sql_connection()
         connection.execute(INSERT)
         ends_it(connection)
         if begins:
@@ -96,7 +96,7 @@ def test_what_would_end_the_transaction_or_outlive_it_is_not_sent(
 ):
     @effect(name="lent-refused", transaction=True)
     def ends() -> None:
-        connection = holdfast.connection()
+        connection = holdfast.context.sql_connection()
         connection.execute(INSERT)
         connection.execute(statement)
 
@@ -131,7 +131,7 @@ def test_what_only_looks_like_it_is_the_users(statement: str):
 def test_many_rows_and_savepoints_work(store: testing.PrivateStore, postgres_url: str):
     @effect(name="lent-many", transaction=True)
     def many() -> int:
-        connection = holdfast.connection()
+        connection = holdfast.context.sql_connection()
         with connection.cursor() as cursor:
             cursor.executemany("INSERT INTO orders VALUES (%s)", [("a",), ("b",)])
             with pytest.raises(UsageError):
@@ -154,7 +154,7 @@ def test_an_effect_that_goes_on_after_an_error_is_told_how(
 ):
     @effect(name="lent-swallow", transaction=True)
     def swallows() -> None:
-        connection = holdfast.connection()
+        connection = holdfast.context.sql_connection()
         with pytest.raises(psycopg.errors.UndefinedTable):
             connection.execute("SELECT 1 FROM nowhere")
 

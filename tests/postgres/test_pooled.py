@@ -45,7 +45,7 @@ def double_it(number: int) -> int:
 
 @flow
 def doubling(rounds: int) -> int:
-    for total in turns([0], limit=rounds + 1):
+    for total in turns([0], max_turns=rounds + 1):
         if len(total) > rounds:
             left, right = gather(lambda: double_it(total[-1]), lambda: double_it(1))
             return left + right

@@ -42,7 +42,7 @@ def test_a_database_is_empty_each_time(postgres_server: Server) -> None:
 @flow(name="postgres-server.used")
 def used() -> str:
     holdfast.memory("notes").set("left", "over")
-    return holdfast.wait("go")
+    return holdfast.wait_for_signal("go")
 
 
 def holds(server: Server, database: str) -> dict[str, object]:

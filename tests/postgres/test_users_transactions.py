@@ -14,7 +14,7 @@ from tests.postgres.server import Server
 
 
 @pytest.fixture
-def store(postgres_url: str) -> Iterator[holdfast.Store]:
+def store(postgres_url: str) -> Iterator[holdfast.types.Store]:
     with psycopg.connect(postgres_url, autocommit=True) as own:
         own.execute("CREATE TABLE public.booked (place text)")
     with holdfast.open(f"{postgres_url}?pool=1") as store:
@@ -26,14 +26,14 @@ def booked(server: Server, database: str) -> list[str]:
 
 
 def test_row_40_a_deadlock_inside_the_body_calls_it_again(
-    store: holdfast.Store, postgres_server: Server, postgres_database: str
+    store: holdfast.types.Store, postgres_server: Server, postgres_database: str
 ) -> None:
     calls: list[int] = []
 
     @effect(name="users book", transaction=True)
     def book(place: str) -> None:
         calls.append(1)
-        holdfast.connection().execute("INSERT INTO public.booked VALUES (%s)", (place,))
+        holdfast.context.sql_connection().execute("INSERT INTO public.booked VALUES (%s)", (place,))
         if len(calls) == 1:
             raise psycopg.errors.DeadlockDetected("deadlock detected")
 
@@ -49,14 +49,14 @@ def test_row_40_a_deadlock_inside_the_body_calls_it_again(
 
 
 def test_row_37_a_connection_lost_inside_the_body_fails_nothing_for_good(
-    store: holdfast.Store, postgres_server: Server, postgres_database: str
+    store: holdfast.types.Store, postgres_server: Server, postgres_database: str
 ) -> None:
     calls: list[int] = []
 
     @effect(name="users book late", transaction=True)
     def book(place: str) -> None:
         calls.append(1)
-        connection = holdfast.connection()
+        connection = holdfast.context.sql_connection()
         connection.execute("INSERT INTO public.booked VALUES (%s)", (place,))
         if len(calls) == 1:
             pid = connection.info.backend_pid
@@ -76,10 +76,12 @@ def test_row_37_a_connection_lost_inside_the_body_fails_nothing_for_good(
     assert booked(postgres_server, postgres_database) == ["aisle", "aisle too"]
 
 
-def test_what_a_body_sets_on_its_connection_harms_nobody_after_it(store: holdfast.Store) -> None:
+def test_what_a_body_sets_on_its_connection_harms_nobody_after_it(
+    store: holdfast.types.Store,
+) -> None:
     @effect(name="users count", transaction=True)
     def count() -> int:
-        connection = holdfast.connection()
+        connection = holdfast.context.sql_connection()
         connection.row_factory = dict_row
         return int(connection.execute("SELECT count(*) AS n FROM public.booked").fetchone()["n"])
 

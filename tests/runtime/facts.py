@@ -20,7 +20,7 @@ def until(condition: Callable[[], Any]) -> Any:
     return said
 
 
-def is_free(store: holdfast.Store, run_id: str = "r") -> bool:
+def is_free(store: holdfast.types.Store, run_id: str = "r") -> bool:
     """Say whether nobody has the run, which is there."""
     row = store.kept.get(run_id)
     assert row is not None

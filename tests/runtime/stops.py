@@ -20,12 +20,12 @@ class Stop:
             raise KeyboardInterrupt
 
 
-def kinds(store: holdfast.Store, run_id: str, step: str | None = None) -> list[str]:
+def kinds(store: holdfast.types.Store, run_id: str, step: str | None = None) -> list[str]:
     """Return the kinds of a run's entries, or of one step's."""
     return [e.kind for e in store.history(run_id) if step is None or e.step == step]
 
 
-def steps(store: holdfast.Store, run_id: str) -> dict[str, str]:
+def steps(store: holdfast.types.Store, run_id: str) -> dict[str, str]:
     """Return the status of every step by its key."""
     return {step.key: step.status for step in store.get(run_id).steps}
 

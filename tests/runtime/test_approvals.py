@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Approve, Retry, effect, flow, gather, testing
+from holdfast import Approval, Retry, effect, flow, gather, testing
 from holdfast._operator.cli.entry_lines import summary_of
 from holdfast.errors import (
     AnswerConflict,
-    Refused,
+    Rejected,
     RunEnded,
     RunFailed,
     StaleView,
@@ -32,19 +32,19 @@ def _empty_world() -> None:
     amounts.clear()
 
 
-@effect(name="ap-pay", approve=True)
+@effect(name="ap-pay", needs_approval=True)
 def pay(amount: int, whom: str = "ana") -> str:
     world.append((amount, whom))
     return f"paid {amount}"
 
 
-@effect(name="ap-apay", approve=Approve(to="finance"), key="ap:{amount}")
+@effect(name="ap-apay", needs_approval=Approval(to="finance"), key="ap:{amount}")
 async def apay(amount: int) -> str:
     world.append(amount)
     return f"paid {amount}"
 
 
-@effect(name="ap-large", approve=lambda amount, **_: amount > 100)
+@effect(name="ap-large", needs_approval=lambda amount, **_: amount > 100)
 def pay_large(amount: int) -> str:
     world.append(amount)
     return f"paid {amount}"
@@ -52,9 +52,9 @@ def pay_large(amount: int) -> str:
 
 @effect(
     name="ap-soon",
-    approve=Approve(expires="1h"),
-    failed_on=(ConnectionError,),
-    retry=Retry(attempts=3, first_s=7200, max_s=7200, jitter=0),
+    needs_approval=Approval(valid_for="1h"),
+    not_done_on=(ConnectionError,),
+    retry=Retry(attempts=3, initial_wait_s=7200, max_wait_s=7200, jitter=0),
 )
 def pay_soon(amount: int) -> str:
     world.append(amount)
@@ -65,9 +65,9 @@ def pay_soon(amount: int) -> str:
 
 @effect(
     name="ap-doubt",
-    approve=Approve(expires="1h"),
+    needs_approval=Approval(valid_for="1h"),
     on_doubt="retry",
-    retry=Retry(attempts=3, first_s=7200, max_s=7200, jitter=0),
+    retry=Retry(attempts=3, initial_wait_s=7200, max_wait_s=7200, jitter=0),
 )
 def pay_in_doubt(amount: int) -> str:
     world.append(amount)
@@ -76,9 +76,9 @@ def pay_in_doubt(amount: int) -> str:
     return f"paid {amount}"
 
 
-@effect(name="ap-row", approve=True, transaction=True)
+@effect(name="ap-row", needs_approval=True, transaction=True)
 def pay_by_row(amount: int) -> str:
-    holdfast.connection().execute("SELECT 1")
+    holdfast.context.sql_connection().execute("SELECT 1")
     world.append(amount)
     return f"paid {amount}"
 
@@ -135,7 +135,7 @@ def beside() -> list[Any]:
 def refusable(amount: int) -> str:
     try:
         return pay(amount)
-    except Refused as error:
+    except Rejected as error:
         return f"{error.step}: {error.actor}, {error.reason}"
 
 
@@ -189,7 +189,7 @@ def test_twice_after_the_end_and_for_what_is_not_asked(store: PrivateStore) -> N
     with pytest.raises(AnswerConflict, match="the approval of ap-pay .* by ana"):
         store.approve("r", "ap-pay", actor="bob")
     with pytest.raises(AnswerConflict):
-        store.refuse("r", "ap-pay", actor="bob")
+        store.reject("r", "ap-pay", actor="bob")
     assert world == [(1, "ana")], "one approval is good for one call"
     store.approve("r", "ap-pay#2", actor="ana")
     handle.result(timeout=20)
@@ -213,7 +213,7 @@ def test_after_cancel(store: PrivateStore) -> None:
 def test_a_refusal_reaches_the_flow(store: PrivateStore) -> None:
     handle = refusable.start("r", 7)
     asked(store)
-    store.refuse("r", "ap-pay", reason="too much", actor="fin")
+    store.reject("r", "ap-pay", reason="too much", actor="fin")
 
     assert handle.result(timeout=20) == "ap-pay: fin, too much"
     assert world == []
@@ -223,7 +223,7 @@ def test_a_refusal_reaches_the_flow(store: PrivateStore) -> None:
 def test_a_refused_run_that_fails_asks_anew_when_it_is_taken_up(store: PrivateStore) -> None:
     handle = one.start("r", 7)
     first = asked(store)
-    store.refuse("r", "ap-pay", actor="fin")
+    store.reject("r", "ap-pay", actor="fin")
     with pytest.raises(RunFailed, match="ap-pay was refused by fin"):
         handle.result(timeout=20)
     until(lambda: not store.engine.executing())
@@ -244,7 +244,7 @@ def test_changed_arguments_need_a_new_approval(store: PrivateStore) -> None:
         until(lambda: is_free(store))
         amounts["r"] = 7000
         store.approve("r", "ap-pay", digest=shown.digest, actor="ana")
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
         assert world == []
         detail = store.get("r").held_detail or ""
         assert "other arguments" in detail
@@ -334,7 +334,7 @@ def test_refusing_the_retry_of_an_effect_in_doubt_leaves_it_unknown() -> None:
         until(lambda: store.clock.sleepers)
         store.clock.advance(7201)
         asked(store, "ap-doubt")
-        store.refuse("r", "ap-doubt", actor="ana")
+        store.reject("r", "ap-doubt", actor="ana")
         assert handle.result(timeout=20) == "Refused, unknown True"
 
 
@@ -349,9 +349,9 @@ def test_a_worker_unloads_the_run_while_it_waits(store: PrivateStore) -> None:
 
 
 def test_what_is_declared_wrongly() -> None:
-    with pytest.raises(UsageError, match="approve='yes' of .*True, Approve"):
-        effect(name="ap-wrong", approve="yes")(lambda: None)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="needs_approval='yes' of .*True, Approval"):
+        effect(name="ap-wrong", needs_approval="yes")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="expires"):
-        effect(name="ap-wrong2", approve=Approve(expires="soon"))(lambda: None)
+        effect(name="ap-wrong2", needs_approval=Approval(valid_for="soon"))(lambda: None)
     with pytest.raises(UsageError, match="for what changes the world"):
-        holdfast.step(name="ap-wrong3", approve=True)(lambda: None)  # type: ignore[call-overload]
+        holdfast.step(name="ap-wrong3", needs_approval=True)(lambda: None)  # type: ignore[call-overload]

@@ -42,8 +42,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "open namespace": (lambda: opened(namespace=3), "namespace is a text"),
     "Retry attempts": (lambda: retry(attempts="3"), "Retry(attempts='3'): attempts is a whole"),
     "Retry attempts bool": (lambda: retry(attempts=True), "attempts is a whole number"),
-    "Retry first_s": (lambda: retry(first_s="1"), "first_s is seconds, 0 or more"),
-    "Retry max_s": (lambda: retry(max_s=-1), "max_s is seconds, 0 or more"),
+    "Retry initial_wait_s": (
+        lambda: retry(initial_wait_s="1"),
+        "initial_wait_s is seconds, 0 or more",
+    ),
+    "Retry max_wait_s": (lambda: retry(max_wait_s=-1), "max_wait_s is seconds, 0 or more"),
     "Retry backoff": (lambda: retry(backoff=0.5), "backoff is a number from 1 on"),
     "Retry jitter": (lambda: retry(jitter=2), "jitter is a number from 0 to 1"),
     "Retry deadline_s": (lambda: retry(deadline_s="1"), "deadline_s is seconds above 0"),

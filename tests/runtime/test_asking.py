@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import aio, ask, each, flow, testing, turns
 from holdfast._core.messages import answer_id, next_number
-from holdfast.errors import AnswerConflict, Refused, RunEnded, RunFailed, UsageError, WaitTimedOut
+from holdfast.errors import AnswerConflict, Rejected, RunEnded, RunFailed, UsageError, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import is_free, until
 
@@ -92,7 +92,7 @@ def with_default() -> list[Any]:
 def refusable() -> str:
     try:
         return ask("Go on?", name="go")
-    except Refused as error:
+    except Rejected as error:
         return f"{error.actor}: {error.reason}"
 
 
@@ -104,7 +104,7 @@ def fails_when_refused() -> str:
 @flow(name="ask-turns")
 def in_turns() -> list[Any]:
     nothing: dict[str, list[Any]] = {"got": []}
-    for state in turns(nothing, limit=9):
+    for state in turns(nothing, max_turns=9):
         state["got"].append(ask("Next?", name="next"))
         if state["got"][-1] == "end":
             return state["got"]
@@ -135,7 +135,7 @@ def same_name_twice() -> list[Any]:
 @pytest.mark.parametrize("flow", [how_many, ahow_many], ids=["sync", "async"])
 def test_a_person_answers(store: PrivateStore, flow: Any) -> None:
     handle = flow.start("r")
-    store.until("r", waiting="answer:count")
+    store.wait_until("r", waiting="answer:count")
 
     [asked] = store.questions(to="ana")
     assert (asked.run_id, asked.name, asked.text, asked.number) == ("r", "count", "How many?", 1)
@@ -156,16 +156,16 @@ def test_a_person_answers(store: PrivateStore, flow: Any) -> None:
 
 def test_the_first_answer_counts_also_when_the_run_has_taken_it(store: PrivateStore) -> None:
     typed.start("r")
-    store.until("r", waiting="answer:color")
+    store.wait_until("r", waiting="answer:color")
     store.answer("r", "color", "red", actor="ana")
     with pytest.raises(
         AnswerConflict, match="'color' of run 'r' was answered already by ana"
     ) as no:
         store.answer("r", "color", "blue", actor="bob")
     assert no.value.actor == "ana"
-    store.until("r", done="ask:color")
+    store.wait_until("r", done="ask:color")
     with pytest.raises(AnswerConflict):
-        store.refuse("r", "color", actor="bob")
+        store.reject("r", "color", actor="bob")
 
 
 def test_an_answer_may_come_before_the_question(store: PrivateStore) -> None:
@@ -181,22 +181,22 @@ def test_types_choices_and_what_does_not_fit(store: PrivateStore) -> None:
     typed.submit("r")
     store.answer("r", "plan", {"days": "many"}, actor="early bird")
     handle = typed.start("r")
-    store.until("r", waiting="answer:color")
+    store.wait_until("r", waiting="answer:color")
     with pytest.raises(UsageError, match="not one of 'blue', 'red'"):
         store.answer("r", "color", "green")
     store.answer("r", "color", Color.RED)
-    store.until("r", waiting="answer:plan")
+    store.wait_until("r", waiting="answer:plan")
     until(lambda: [it.number for it in store.questions()] == [2])
     with pytest.raises(AnswerConflict):
-        store.answer("r", "plan", {"days": 3}, number=1)
-    store.answer("r", "plan", {"days": 3}, number=2)
-    store.until("r", waiting="answer:size")
+        store.answer("r", "plan", {"days": 3}, expected_number=1)
+    store.answer("r", "plan", {"days": 3}, expected_number=2)
+    store.wait_until("r", waiting="answer:size")
     with pytest.raises(UsageError, match="'l' is none of 's', 'm'"):
         store.answer("r", "size", "l")
     store.answer("r", "size", "m")
-    store.until("r", waiting="answer:second")
+    store.wait_until("r", waiting="answer:second")
     store.answer("r", "second", "blue")
-    store.until("r", waiting="answer:any")
+    store.wait_until("r", waiting="answer:any")
     store.answer("r", "any", Plan(1, "x"))
 
     assert handle.result(timeout=20) == [Color.RED, Plan(3), "m", Color.BLUE, Plan(1, "x")]
@@ -209,13 +209,13 @@ def test_types_choices_and_what_does_not_fit(store: PrivateStore) -> None:
 def test_after_a_time_out_asking_again_goes_on_with_the_same_question(url: str) -> None:
     with testing.store(clock=FakeClock(), url=url) as store:
         handle = again.start("r")
-        store.until("r", waiting="answer")
+        store.wait_until("r", waiting="answer")
         store.clock.advance(3601)
-        store.until("r", done="ask:well", waiting=True)
+        store.wait_until("r", done="ask:well", waiting=True)
         [asked] = store.questions()
         assert (asked.number, asked.step) == (1, "ask:well#2")
         store.answer("r", "well", "yes")
-        store.until("r", done="ask:well#2", waiting=True)
+        store.wait_until("r", done="ask:well#2", waiting=True)
         store.clock.advance(3601)
 
         what = "an answer to question 'well'"
@@ -260,9 +260,9 @@ def test_a_type_that_checks_data_and_no_json_checks_its_answer(store: PrivateSto
 def test_an_answer_between_two_asks_is_taken_at_once() -> None:
     with testing.store(clock=FakeClock()) as store:
         handle = with_default.start("r")
-        store.until("r", waiting="answer:well")
+        store.wait_until("r", waiting="answer:well")
         store.clock.advance(5)
-        store.until("r", done="ask:well", waiting="answer:so")
+        store.wait_until("r", done="ask:well", waiting="answer:so")
         assert {it.name for it in store.questions()} == {"well", "so"}
         store.answer("r", "well", True)
         store.answer("r", "so", "late")
@@ -275,8 +275,8 @@ def test_an_answer_between_two_asks_is_taken_at_once() -> None:
 
 def test_a_refusal_is_recorded(store: PrivateStore) -> None:
     handle = refusable.start("r")
-    store.until("r", waiting="answer")
-    store.refuse("r", "go", reason="too early", actor="ana")
+    store.wait_until("r", waiting="answer")
+    store.reject("r", "go", reason="too early", actor="ana")
 
     assert handle.result(timeout=20) == "ana: too early"
     until(lambda: not store.engine.executing())
@@ -286,8 +286,8 @@ def test_a_refusal_is_recorded(store: PrivateStore) -> None:
 
 def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> None:
     handle = fails_when_refused.start("r")
-    store.until("r", waiting="answer")
-    store.refuse("r", "go", reason="no", actor="ana")
+    store.wait_until("r", waiting="answer")
+    store.reject("r", "go", reason="no", actor="ana")
     with pytest.raises(RunFailed, match="refused by ana: no"):
         handle.result(timeout=20)
     assert "ask:go was refused by ana: no." in str(store.explain("r"))
@@ -296,7 +296,7 @@ def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> Non
 
     until(lambda: not store.engine.executing())
     handle = fails_when_refused.start("r")
-    store.until("r", status="waiting")
+    store.wait_until("r", status="waiting")
     assert [it.number for it in store.questions()] == [2]
     store.answer("r", "go", "yes", actor="ana")
     assert handle.result(timeout=20) == "yes"
@@ -346,7 +346,7 @@ def test_a_cancelled_run_stops_asking(store: PrivateStore) -> None:
     with store.worker(flows=[how_many], concurrency=1):
         until(lambda: store.questions() and is_free(store))
         store.cancel("r", actor="ana")
-        store.until("r", status="cancelled")
+        store.wait_until("r", status="cancelled")
     assert store.questions() == []
     assert store.kept.questions() == []
     with pytest.raises(RunEnded, match="cancelled"):
@@ -356,7 +356,7 @@ def test_a_cancelled_run_stops_asking(store: PrivateStore) -> None:
 def test_what_is_asked_wrongly(store: PrivateStore) -> None:
     def failing(**options: Any) -> str:
         with pytest.raises(RunFailed) as failed:
-            _wrong.run(f"r{len(store.list())}", options)
+            _wrong.run(f"r{len(store.runs())}", options)
         return failed.value.message
 
     assert "name of a question" in failing(name="")

@@ -29,7 +29,7 @@ def test_a_run_that_waits_in_the_process_says_how_to_answer(
     caplog.set_level(logging.WARNING, "holdfast")
     with testing.store() as store:
         handle = asks.start("r 1")
-        store.until("r 1", waiting="answer:sure")
+        store.wait_until("r 1", waiting="answer:sure")
         store.answer("r 1", "sure", "yes", actor="ana")
         assert handle.result(timeout=20) == "yes"
         assert asks.run("r 1") == "yes"
@@ -42,7 +42,7 @@ def test_workers_and_those_who_sleep_say_nothing(caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.WARNING, "holdfast")
     with testing.store(url="sqlite:") as store, store.worker(flows=[asks]):
         handle = asks.submit("r")
-        store.until("r", status="waiting")
+        store.wait_until("r", status="waiting")
         store.answer("r", "sure", "yes", actor="ana")
         assert handle.result(timeout=20) == "yes"
         sleeps.run("s")

@@ -46,7 +46,7 @@ def test_gather_and_each(store):
     @flow
     async def work() -> list[Any]:
         found: list[Any] = list(await aio.gather(two(0), two(10)))
-        found += await aio.each(two, [20, 30], at_once=1)
+        found += await aio.each(two, [20, 30], max_concurrency=1)
         stop.here()
         return [*found, await fetch(99)]
 
@@ -97,7 +97,7 @@ def test_at_once_is_kept_by_tasks(holdfast_store):
 
     @flow
     async def work() -> list[int]:
-        return await aio.each(counts, range(20), at_once=3)
+        return await aio.each(counts, range(20), max_concurrency=3)
 
     assert asyncio.run(work.run("r")) == list(range(20))
     assert most == 3
@@ -353,7 +353,7 @@ def test_many_runs_in_one_loop_and_threads_beside_it(sqlite):
 
     @flow
     async def awaited(i: int) -> int:
-        holdfast.now()
+        holdfast.context.now()
         return await one(i) + await grouped(i) + (await sync_fetch.aio(0))[0]
 
     @step
@@ -362,7 +362,7 @@ def test_many_runs_in_one_loop_and_threads_beside_it(sqlite):
 
     @flow
     def blocking(i: int) -> int:
-        holdfast.new_id()
+        holdfast.context.uuid4()
         return plain(i) + plain(i)
 
     async def main() -> list[int]:

@@ -43,7 +43,7 @@ def test_the_body_executes_and_its_steps_replay(store):
 
     for _ in range(3):
         with holdfast.run("b"):
-            found = [put(1), holdfast.call("two", look_up), holdfast.now()]
+            found = [put(1), holdfast.run_step("two", look_up), holdfast.context.now()]
         assert found[:2] == [1, 2]
     assert calls == [1, "two"]
     assert store.get("b").status == "completed"
@@ -53,7 +53,7 @@ def test_the_body_executes_and_its_steps_replay(store):
 def test_an_async_block(store):
     async def main() -> list[Any]:
         async with aio.run("b"):
-            return [await aput(1), await put.aio(2), await aio.call("three", lambda: 3)]
+            return [await aput(1), await put.aio(2), await aio.run_step("three", lambda: 3)]
 
     assert asyncio.run(main()) == asyncio.run(main()) == [1, 2, 3]
     assert calls == [1, 2]
@@ -109,10 +109,10 @@ def test_a_step_that_gave_up_is_tried_anew(store):
         return 1
 
     with pytest.raises(StepFailed), holdfast.run("b"):
-        holdfast.call("fails", fails)
+        holdfast.run_step("fails", fails)
     down.clear()
     with holdfast.run("b"):
-        assert holdfast.call("fails", fails) == 1
+        assert holdfast.run_step("fails", fails) == 1
     assert calls == ["try", "try"]
 
 
@@ -132,7 +132,7 @@ def test_a_doubt_holds_a_block(store):
 def test_loops_and_branches_in_a_block(store):
     for _ in range(2):
         with holdfast.run("b"):
-            for state in turns({"i": 0}, limit=5):
+            for state in turns({"i": 0}, max_turns=5):
                 if state["i"] == 2:
                     break
                 state["i"] += 1 + 0 * put(state["i"])
@@ -171,7 +171,7 @@ def test_the_other_wrong_colours(holdfast_store):
     with pytest.raises(UsageError, match=r"in sync code `with holdfast\.run"):
         with aio.run("b"):  # type: ignore[attr-defined]
             pass
-    assert holdfast_store.list() == []
+    assert holdfast_store.runs() == []
 
 
 @effect(name="block-charge")
@@ -214,7 +214,7 @@ def test_a_held_block_shows_its_own_line_and_says_once_what_to_do(
 
 def test_names_and_tags(holdfast_store):
     with holdfast.run("b", name="import", tags={"day": "monday"}):
-        assert holdfast.current_run().flow == "import"  # type: ignore[union-attr]
+        assert holdfast.context.current_run().flow == "import"  # type: ignore[union-attr]
     assert holdfast_store.get("b").tags == {"day": "monday"}
     with pytest.raises(RunConflict), holdfast.run("b", name="export"):
         pass

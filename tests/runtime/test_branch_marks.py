@@ -29,7 +29,7 @@ def send(kind: str, i: int) -> str:
 
 def work(kind: str) -> str:
     """Nothing in it but the item tells one of its loops from another."""
-    for state in turns({"i": 0}, limit=9, name="work"):
+    for state in turns({"i": 0}, max_turns=9, name="work"):
         if state["i"] == 2:
             break
         send(kind, state["i"])
@@ -210,7 +210,7 @@ def test_items_that_cannot_be_stored_work_as_before(store):
 
 
 async def aio_work(kind: str) -> str:
-    async for state in holdfast.aio.turns({"i": 0}, limit=9, name="work"):
+    async for state in holdfast.aio.turns({"i": 0}, max_turns=9, name="work"):
         if state["i"] == 2:
             break
         await send.aio(kind, state["i"])
@@ -224,7 +224,7 @@ def test_coroutines_in_another_order_are_noticed(holdfast_store):
     @flow(name="marks-awaited")
     async def awaited() -> Any:
         found = await holdfast.aio.gather(*(aio_work(kind) for kind in kinds))
-        await holdfast.aio.wait("go")
+        await holdfast.aio.wait_for_signal("go")
         return found
 
     awaited.submit("r")

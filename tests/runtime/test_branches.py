@@ -100,7 +100,7 @@ def test_at_once_is_kept(holdfast_store):
 
     @flow
     def work() -> list[int]:
-        return each(counts, range(20), at_once=3)
+        return each(counts, range(20), max_concurrency=3)
 
     assert work.run("r") == list(range(20))
     assert most == 3
@@ -190,7 +190,7 @@ def test_deep_nesting_needs_no_more_threads_than_there_are_branches(holdfast_sto
     def down(depth: int) -> int:
         if depth == 0:
             return look(1)
-        return sum(each(down, [depth - 1, depth - 1], at_once=1))
+        return sum(each(down, [depth - 1, depth - 1], max_concurrency=1))
 
     @flow
     def work() -> int:
@@ -279,7 +279,7 @@ def test_an_interrupt_in_a_branch_gives_the_run_back_when_all_have_finished(stor
 
     @flow
     def work() -> list[int]:
-        return each(stops, [0, 1, 2], at_once=1, failures="collect")  # type: ignore[return-value]
+        return each(stops, [0, 1, 2], max_concurrency=1, failures="collect")  # type: ignore[return-value]
 
     interrupted(lambda: work.run("r"))
     assert store.get("r").status == "queued"
@@ -312,12 +312,12 @@ def test_context_variables_are_seen_and_do_not_leak(holdfast_store):
     @flow
     def work() -> str:
         name.set("flow")
-        each(branch, [0, 1], at_once=1)
+        each(branch, [0, 1], max_concurrency=1)
         return name.get()
 
     assert work.run("r") == "flow"
     assert seen == ["flow", "flow"]
-    assert holdfast.current_run() is None
+    assert holdfast.context.current_run() is None
 
 
 def test_failures_of_two_branches_are_both_taken_up_again(store):

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Budget, Price, Retry, effect, flow, step, testing, usage
+from holdfast import Budget, Retry, effect, flow, step, testing
 from holdfast._core.budgets import BudgetGate
 from holdfast._runtime import prices as pricing, spending
+from holdfast.context import record_usage
 from holdfast.errors import RunHeld, UsageError
+from holdfast.pricing import Price
 from holdfast.testing import FakeClock
 from tests.runtime.facts import until
 
@@ -34,7 +36,7 @@ def fresh() -> Iterator[None]:
     pricing._table.update(table)
 
 
-@step(name="budget-think", cost=0.30)
+@step(name="budget-think", reserve_usd=0.30)
 def think(number: int) -> int:
     done.append(number)
     return number
@@ -85,7 +87,7 @@ def test_trying_again_without_more_money_executes_nothing(store):
 
 def test_raising_it_goes_on_and_replays_cost_nothing(store):
     held(thinker.run, "r", 5)
-    answer = store.raise_budget("r", to=Budget(usd=2), actor="ada")
+    answer = store.set_budget("r", budget=Budget(usd=2), actor="ada")
     assert answer.status == "queued"
     assert answer.goes_on
     assert thinker.run("r", 5) == "0,1,2,3,4"
@@ -130,9 +132,9 @@ def test_the_first_budget_of_a_run_stays_whatever_the_code_says_later(store):
 def test_a_worker_goes_on_with_a_run_whose_budget_was_raised(store):
     thinker.submit("r", 5)
     with store.worker(flows=[thinker]):
-        store.until("r", status="held")
-        store.raise_budget("r", to=Budget(usd=2), actor="ada")
-        store.until("r", status="completed")
+        store.wait_until("r", status="held")
+        store.set_budget("r", budget=Budget(usd=2), actor="ada")
+        store.wait_until("r", status="completed")
     assert done == [0, 1, 2, 3, 4]
 
 
@@ -174,11 +176,11 @@ def test_a_run_without_a_budget_writes_and_asks_nothing_more(store):
 def test_a_budget_is_not_set_below_what_is_spent(store):
     held(thinker.run, "r", 5)
     with pytest.raises(UsageError, match=r"usd=\$0.50: \$0.90 is spent already"):
-        store.raise_budget("r", to=Budget(usd=0.5), actor="ada")
+        store.set_budget("r", budget=Budget(usd=0.5), actor="ada")
     assert "budget_raised" not in kinds(store)
     with pytest.raises(UsageError, match="steps=2: 3 is spent"):
-        store.raise_budget("r", to=Budget(steps=2), actor="ada")
-    store.raise_budget("r", to=Budget(steps=4), actor="ada")
+        store.set_budget("r", budget=Budget(steps=2), actor="ada")
+    store.set_budget("r", budget=Budget(steps=4), actor="ada")
     budget = store.get("r").budget
     assert (budget.usd, budget.steps) == (1.0, 4), "what is not given stays"
 
@@ -190,17 +192,17 @@ def test_what_has_no_budget_or_has_ended_has_none_to_raise(store):
 
     unlimited.run("r")
     with pytest.raises(UsageError, match="has no budget"):
-        store.raise_budget("r", to=Budget(usd=1), actor="ada")
+        store.set_budget("r", budget=Budget(usd=1), actor="ada")
     thinker.run("done", 1)
     with pytest.raises(UsageError, match="completed, and that is final"):
-        store.raise_budget("done", to=Budget(usd=5), actor="ada")
+        store.set_budget("done", budget=Budget(usd=5), actor="ada")
     with pytest.raises(UsageError, match="holdfast.Budget"):
-        store.raise_budget("done", to=5, actor="ada")
+        store.set_budget("done", budget=5, actor="ada")
 
 
 def test_raised_before_it_begins(store):
     thinker.submit("r", 5)
-    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    store.set_budget("r", budget=Budget(usd=3), actor="ada")
     assert thinker.run("r", 5) == "0,1,2,3,4"
 
 
@@ -219,7 +221,7 @@ def test_raised_while_a_live_process_has_it(store):
 
     handle = at_work.start("r")
     assert inside.wait(20)
-    store.raise_budget("r", to=Budget(usd=1), actor="ada")
+    store.set_budget("r", budget=Budget(usd=1), actor="ada")
     until(lambda: "budget_raised" in kinds(store))
     go_on.set()
     assert handle.result(timeout=20) == 3
@@ -233,12 +235,12 @@ def test_raised_while_a_live_process_has_it(store):
 def test_ten_parallel_steps_of_a_third_give_three(store):
     @flow(name="budget-each", budget=Budget(usd=1))
     def each_of() -> list[int]:
-        return holdfast.each(think, range(10), at_once=10)
+        return holdfast.each(think, range(10), max_concurrency=10)
 
     held(each_of.run, "r")
     assert len(done) == 3
     assert spent(store) == 90 * CENT
-    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    store.set_budget("r", budget=Budget(usd=3), actor="ada")
     assert each_of.run("r") == list(range(10))
     assert sorted(done) == list(range(10))
 
@@ -248,36 +250,36 @@ def test_the_planted_bug_without_a_reservation_is_caught(store, monkeypatch):
 
     @flow(name="budget-planted", budget=Budget(usd=1))
     def planted() -> list[int]:
-        return holdfast.each(think, range(10), at_once=10)
+        return holdfast.each(think, range(10), max_concurrency=10)
 
     planted.run("r")
     assert len(done) == 10, "so the test above can fail"
 
 
 def test_branches_wait_for_what_others_give_back(store):
-    @step(name="budget-cheap", cost=0.30)
+    @step(name="budget-cheap", reserve_usd=0.30)
     def cheap(number: int) -> int:
-        usage(cost=0.05)
+        record_usage(cost_usd=0.05)
         return number
 
     @flow(name="budget-cheaper", budget=Budget(usd=1))
     def cheaper() -> list[int]:
-        return holdfast.each(cheap, range(10), at_once=10)
+        return holdfast.each(cheap, range(10), max_concurrency=10)
 
     assert cheaper.run("r") == list(range(10))
     assert spent(store) == 50 * CENT
 
 
 def test_async_branches_too(store):
-    @step(name="budget-athink", cost=0.30)
+    @step(name="budget-athink", reserve_usd=0.30)
     async def athink(number: int) -> int:
         done.append(number)
         await asyncio.sleep(0)
         return number
 
-    @step(name="budget-acheap", cost=0.30)
+    @step(name="budget-acheap", reserve_usd=0.30)
     async def acheap(number: int) -> int:
-        usage(cost=0.05)
+        record_usage(cost_usd=0.05)
         return number
 
     @flow(name="budget-agather", budget=Budget(usd=1))
@@ -289,7 +291,7 @@ def test_async_branches_too(store):
         asyncio.run(agather.run("r", cheap=False))
     assert len(done) == 3
     assert spent(store) == 90 * CENT
-    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    store.set_budget("r", budget=Budget(usd=3), actor="ada")
     assert asyncio.run(agather.run("r", cheap=False)) == list(range(10))
     assert sorted(done) == list(range(10))
     assert asyncio.run(agather.run("c", cheap=True)) == list(range(10))
@@ -297,7 +299,7 @@ def test_async_branches_too(store):
 
 
 def test_every_attempt_counts_and_so_do_those_that_fail(store):
-    @step(name="budget-fails", cost=0.10, retry=Retry(attempts=9, first_s=0))
+    @step(name="budget-fails", reserve_usd=0.10, retry=Retry(attempts=9, initial_wait_s=0))
     def fails() -> None:
         done.append("try")
         raise OSError("no")
@@ -312,14 +314,16 @@ def test_every_attempt_counts_and_so_do_those_that_fail(store):
     assert error.actions == ("holdfast raise-budget r --steps 8",)
     pot = store.kept.pot("r")
     assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 40 * CENT)
-    store.raise_budget("r", to=Budget(steps=100), actor="ada")
+    store.set_budget("r", budget=Budget(steps=100), actor="ada")
     with pytest.raises(holdfast.errors.RunFailed):
         storm.run("r")
     assert len(done) == 9, "the policy of the step goes on counting"
 
 
 def test_effects_pay_before_they_are_called(store):
-    @effect(name="budget-mail", cost=lambda to, text: 0.01 * len(text), failed_on=(OSError,))
+    @effect(
+        name="budget-mail", reserve_usd=lambda to, text: 0.01 * len(text), not_done_on=(OSError,)
+    )
     def mail(to: str, text: str) -> str:
         done.append(to)
         if to == "nobody":
@@ -342,7 +346,7 @@ def test_effects_pay_before_they_are_called(store):
 
 
 def test_a_duplicate_of_a_business_key_costs_nothing(store):
-    @effect(name="budget-once", key="once:{number}", cost=0.30)
+    @effect(name="budget-once", key="once:{number}", reserve_usd=0.30)
     def once(number: int) -> int:
         done.append(number)
         return number
@@ -358,12 +362,17 @@ def test_a_duplicate_of_a_business_key_costs_nothing(store):
 
 
 def test_an_effect_in_doubt_that_is_tried_again_pays_twice(store):
-    @effect(name="budget-shaky", on_doubt="retry", retry=Retry(attempts=5, first_s=0), cost=0.30)
+    @effect(
+        name="budget-shaky",
+        on_doubt="retry",
+        retry=Retry(attempts=5, initial_wait_s=0),
+        reserve_usd=0.30,
+    )
     def shaky() -> str:
         done.append("try")
         if len(done) < 3:
             raise OSError("who knows")
-        usage(cost=0.10)
+        record_usage(cost_usd=0.10)
         return "at last"
 
     @flow(name="budget-doubt", budget=Budget(usd=1))
@@ -375,12 +384,12 @@ def test_an_effect_in_doubt_that_is_tried_again_pays_twice(store):
 
 
 def test_grouped_steps_and_inline_calls_count(store):
-    @step(name="budget-grouped", commit="grouped", cost=0.30)
+    @step(name="budget-grouped", commit="grouped", reserve_usd=0.30)
     def grouped(number: int) -> None:
         done.append(number)
 
     with pytest.raises(RunHeld), holdfast.run("r", budget=Budget(usd=1, steps=4)):
-        holdfast.call("budget-inline", done.append, "inline")
+        holdfast.run_step("budget-inline", done.append, "inline")
         for number in range(5):
             grouped(number)
     assert done == ["inline", 0, 1, 2]
@@ -389,14 +398,19 @@ def test_grouped_steps_and_inline_calls_count(store):
 
 
 def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(sqlite):
-    @effect(name="budget-insert", transaction=True, cost=0.30, retry=Retry(attempts=2, first_s=0))
+    @effect(
+        name="budget-insert",
+        transaction=True,
+        reserve_usd=0.30,
+        retry=Retry(attempts=2, initial_wait_s=0),
+    )
     def insert(number: int) -> int:
         done.append(number)
-        holdfast.connection().execute("create table if not exists budget_rows (number)")
+        holdfast.context.sql_connection().execute("create table if not exists budget_rows (number)")
         if number == 1 and done.count(1) == 1:
             raise OSError("rolled back, and tried again")
-        usage(cost=0.25)
-        holdfast.connection().execute("insert into budget_rows values (?)", (number,))
+        record_usage(cost_usd=0.25)
+        holdfast.context.sql_connection().execute("insert into budget_rows values (?)", (number,))
         return number
 
     @flow(name="budget-inserts", budget=Budget(usd=1))
@@ -408,7 +422,7 @@ def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(s
     assert done == [0, 1, 1]
     pot = sqlite.kept.pot("r")
     assert (pot.spent_usd_nanos, pot.spent_steps) == (80 * CENT, 3)
-    sqlite.raise_budget("r", to=Budget(usd=5), actor="ada")
+    sqlite.set_budget("r", budget=Budget(usd=5), actor="ada")
     inserts.run("r")
     assert done == [0, 1, 1, 2, 3, 4]
     assert spent(sqlite) == 155 * CENT
@@ -416,7 +430,7 @@ def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(s
 
 
 def test_an_interrupted_step_has_spent_what_it_was_to_cost(store):
-    @step(name="budget-interrupted", cost=0.30)
+    @step(name="budget-interrupted", reserve_usd=0.30)
     def interrupted() -> None:
         if not done:
             done.append("first")
@@ -452,10 +466,10 @@ def test_time_is_a_budget_too():
         assert len(done) == 2, "the time in the queue does not count"
         assert "the 1 h 30 min that it may take are over" in error.detail
         with pytest.raises(UsageError, match="it was opened 2 h ago"):
-            store.raise_budget("r", to=Budget(wall="1h"), actor="ada")
+            store.set_budget("r", budget=Budget(wall="1h"), actor="ada")
         with pytest.raises(UsageError, match="it was opened 2 h ago"):
-            store.raise_budget("r", to=Budget(usd=1), actor="ada")
-        store.raise_budget("r", to=Budget(wall="1d"), actor="ada")
+            store.set_budget("r", budget=Budget(usd=1), actor="ada")
+        store.set_budget("r", budget=Budget(wall="1d"), actor="ada")
         wall.run("r")
         assert len(done) == 5
 
@@ -476,8 +490,8 @@ def parent(count: int) -> list[int]:
 def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store):
     handle = parent.start("p", 5)
     fourth = "p::budget-child#4"
-    store.until(fourth, status="held")
-    store.until("p", waiting=True)
+    store.wait_until(fourth, status="held")
+    store.wait_until("p", waiting=True)
     assert done == [0, 1, 2]
     assert spent(store, "p") == 90 * CENT
     assert store.kept.pot(fourth) is None
@@ -486,7 +500,7 @@ def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store
     assert "The child is held: the budget of run p is used up" in said
     assert said.count("raise-budget") == 1, "one cause, one command"
     assert f"holdfast raise-budget '{fourth}' --usd 2.00" in said
-    answer = store.raise_budget(fourth, to=Budget(usd=2), actor="ada")
+    answer = store.set_budget(fourth, budget=Budget(usd=2), actor="ada")
     assert answer.did == "the budget of run 'p' is now $2.00"
     assert handle.result(timeout=20) == [0, 1, 2, 3, 4]
     assert spent(store, "p") == 150 * CENT
@@ -510,10 +524,10 @@ def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
         return own(2)
 
     handle = free.start("q")
-    store.until("q::budget-own", status="held")
+    store.wait_until("q::budget-own", status="held")
     assert spent(store, "q::budget-own") == 30 * CENT, "its own, since its family has none"
     assert store.kept.pot("q") is None
-    store.raise_budget("q::budget-own", to=Budget(usd=1), actor="ada")
+    store.set_budget("q::budget-own", budget=Budget(usd=1), actor="ada")
     assert handle.result(timeout=20) == 1
 
 
@@ -531,7 +545,7 @@ def test_a_fork_has_the_budget_of_its_origin_for_itself(store):
 @step(name="budget-model")
 def ask_model(model: str, tokens: int) -> None:
     done.append(model)
-    usage(model=model, input_tokens=tokens, output_tokens=tokens)
+    record_usage(model=model, input_tokens=tokens, output_tokens=tokens)
 
 
 @flow(name="budget-models")
@@ -549,7 +563,12 @@ def test_tokens_are_counted_when_they_are_known(store):
 
 
 def test_tokens_are_priced_by_the_table_that_users_give(store):
-    holdfast.prices({"gpt-x": Price(input=1, output=2), "gpt-*": Price(input=100, output=100)})
+    holdfast.pricing.set_prices(
+        {
+            "gpt-x": Price(input_mtok=1, output_mtok=2),
+            "gpt-*": Price(input_mtok=100, output_mtok=100),
+        }
+    )
     limited = models.with_options(budget=Budget(usd=1))
     limited.run("r", "gpt-x", 100_000, 2)
     assert spent(store) == 60 * CENT
@@ -564,7 +583,7 @@ def test_a_model_without_a_price_is_told_once_and_shown(store, caplog):
         limited.run("r", "mystery", 1000, 3)
     told = [record for record in caplog.records if "mystery" in record.getMessage()]
     assert len(told) == 1
-    assert "holdfast.prices" in told[0].getMessage()
+    assert "holdfast.pricing.set_prices" in told[0].getMessage()
     assert spent(store) == 0
     assert store.get("r").budget.unpriced == ("mystery",)
     assert "Tokens of model mystery cost nothing" in " ".join(str(store.explain("r")).split())
@@ -579,7 +598,7 @@ def test_without_a_budget_nobody_is_told_of_prices(store, caplog):
 
 def test_prices_in_a_file(store, tmp_path, monkeypatch):
     path = tmp_path / "prices.json"
-    path.write_text(json.dumps({"filed": {"input": 5, "output": 5}}))
+    path.write_text(json.dumps({"filed": {"input_mtok": 5, "output_mtok": 5}}))
     monkeypatch.setenv("HOLDFAST_PRICES", str(path))
     models.with_options(budget=Budget(usd=9)).run("r", "filed", 100_000, 1)
     assert spent(store) == 100 * CENT
@@ -595,7 +614,7 @@ def test_prices_in_a_file(store, tmp_path, monkeypatch):
 
 def test_prices_that_are_none_are_refused():
     with pytest.raises(UsageError, match="name of a model"):
-        holdfast.prices({"gpt-x": 3})  # type: ignore[dict-item]
+        holdfast.pricing.set_prices({"gpt-x": 3})  # type: ignore[dict-item]
 
 
 # -- more than can be counted ------------------------------------------------------------------
@@ -604,7 +623,7 @@ def test_prices_that_are_none_are_refused():
 @effect(name="budget-much")
 def much(tokens: int, cost: float) -> int:
     done.append(tokens)
-    usage(input_tokens=tokens, output_tokens=tokens, cost=cost)
+    record_usage(input_tokens=tokens, output_tokens=tokens, cost_usd=cost)
     return 1
 
 
@@ -633,13 +652,15 @@ def test_sums_of_a_pot_stop_where_a_database_cannot_count_on(store):
     assert json.loads(store.kept.get("r").usage)["input_tokens"] == 2**63 - 1
 
 
-@pytest.mark.parametrize("used", [{"input_tokens": 2**63}, {"cost": 2e9}, {"cost": 10**400}])
+@pytest.mark.parametrize(
+    "used", [{"input_tokens": 2**63}, {"cost_usd": 2e9}, {"cost_usd": 10**400}]
+)
 def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
     @step(name="budget-too-much")
     def too_much() -> str:
-        usage(input_tokens=1)
+        record_usage(input_tokens=1)
         with pytest.raises(UsageError, match="counts up to"):
-            usage(**used)
+            record_usage(**used)
         return "ok"
 
     @flow(name="budget-too-much-flow", budget=Budget(tokens=2))
@@ -653,10 +674,24 @@ def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
 # -- first mistakes ----------------------------------------------------------------------------
 
 
+def test_the_cost_of_a_model_call_has_a_unit(store):
+    @step(name="budget-no-unit")
+    def no_unit() -> str:
+        with pytest.raises(UsageError, match="cost_usd="):
+            record_usage(cost=1)
+        return "refused"
+
+    @flow(name="budget-no-unit-flow")
+    def work() -> str:
+        return no_unit()
+
+    assert work.run("r") == "refused"
+
+
 @pytest.mark.parametrize("cost", [-1, float("nan"), "1", True])
 def test_a_cost_that_is_none_is_refused_where_it_is_written(cost):
-    with pytest.raises(UsageError, match="cost= of"):
-        step(cost=cost)(lambda_free)
+    with pytest.raises(UsageError, match="reserve_usd= of"):
+        step(reserve_usd=cost)(lambda_free)
 
 
 def lambda_free() -> None:

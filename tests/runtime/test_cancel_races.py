@@ -20,7 +20,7 @@ ENDS = {"completed": "run_completed", "cancelled": "run_cancelled"}
 @flow(name="race-ends")
 async def ends(turns: int) -> int:
     for _ in range(turns):
-        await aio.wait("go")
+        await aio.wait_for_signal("go")
     return turns
 
 
@@ -100,7 +100,7 @@ def test_a_cancel_that_says_so_too_early_is_caught(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cancellation._Request, "_not_yet", hasty)
     with testing.store() as store:
         handle = ends.start("r", 1)
-        store.until("r", waiting="signal:go")
+        store.wait_until("r", waiting="signal:go")
         answer = store.cancel("r", actor="ana", wait_s=0)
         store.signal("r", "go")
         assert handle.result(timeout=20) == 1

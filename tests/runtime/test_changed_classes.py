@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 import holdfast
-from holdfast import flow, memory, step, turns, wait
+from holdfast import flow, memory, step, turns, wait_for_signal
 from holdfast._core.known import KNOWN
 from holdfast.errors import ClassChanged, RunHeld
 from tests.runtime.stops import Stop, interrupted, kinds
@@ -38,7 +38,7 @@ def named(cls: Any) -> Any:
 
 def put(cls: Any, upgrade: Any = None) -> None:
     """Deploy code that has this class."""
-    holdfast.register(named(cls), upgrade=upgrade)
+    holdfast.versioning.register_type(named(cls), upgrade=upgrade)
 
 
 def in_euros(fields: dict[str, Any]) -> After:
@@ -65,7 +65,7 @@ def result(stop: Stop) -> Any:
 
 
 def signal(stop: Stop) -> Any:
-    got = wait("price")
+    got = wait_for_signal("price")
     stop.here()
     return got
 
@@ -84,7 +84,7 @@ def inside(stop: Stop) -> Any:
 
 def untaken(stop: Stop) -> Any:
     stop.here()
-    return wait("price")
+    return wait_for_signal("price")
 
 
 PLACES: dict[str, Callable[[Stop], Any]] = {
@@ -113,7 +113,7 @@ def test_a_value_that_todays_class_cannot_take_holds_the_run(store, place):
         agent.run("r")
     assert held.value.reason == "diverged"
     assert "stored with item, cents; today it has item, euros" in held.value.detail
-    assert "register(Priced, upgrade=…)" in held.value.actions[1]
+    assert "register_type(Priced, upgrade=…)" in held.value.actions[1]
     assert store.verify() == []
     assert "register an upgrade" in str(store.explain("r"))
     put(After, upgrade=in_euros)
@@ -160,7 +160,7 @@ def test_a_worker_holds_it_and_takes_it_up_after_the_upgrade(store):
     interrupted(lambda: agent.run("r", Before("tea", 1)))
     put(After)
     with store.worker(flows=[agent]):
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
     view = store.get("r")
     assert (view.status, view.held_reason) == ("held", "diverged")
     before = kinds(store, "r")
@@ -168,7 +168,7 @@ def test_a_worker_holds_it_and_takes_it_up_after_the_upgrade(store):
     assert kinds(store, "r") == before, "the same flow with the same class does not try again"
     put(After, upgrade=in_euros)
     with store.worker(flows=[agent]):
-        ended = store.until("r", status="completed")
+        ended = store.wait_until("r", status="completed")
     assert ended.result() == [After("tea", 0.01), After("tea", 2.5)]
 
 

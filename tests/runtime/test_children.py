@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Done, aio, each, effect, flow, step, testing, wait
+from holdfast import Done, aio, each, effect, flow, step, testing, wait_for_signal
 from holdfast._core import children as core
 from holdfast._runtime.finishing import admit_or_none
 from holdfast._store.database import Database
@@ -39,7 +39,7 @@ def work(item: str) -> str:
     return item.upper()
 
 
-@effect(name="fam-pay", on_doubt="ask")
+@effect(name="fam-pay", on_doubt="hold")
 def pay(item: str) -> str:
     raise ConnectionError("no answer")
 
@@ -101,12 +101,12 @@ async def amixed(item: str) -> str:
 
 @flow(name="fam-fan")
 def fan(items: list[str]) -> list[str]:
-    return each(child, items, at_once=2)
+    return each(child, items, max_concurrency=2)
 
 
 @flow(name="fam-afan")
 async def afan(items: list[str]) -> list[str]:
-    return list(await aio.each(achild, items, at_once=2))
+    return list(await aio.each(achild, items, max_concurrency=2))
 
 
 @flow(name="fam-background")
@@ -124,7 +124,7 @@ async def abackground(items: list[str]) -> list[str]:
 
 @flow(name="fam-waits")
 def waiting(item: str) -> Any:
-    return wait("go")
+    return wait_for_signal("go")
 
 
 @flow(name="fam-waits-for-it")
@@ -255,7 +255,7 @@ def test_an_id_that_would_be_too_long_is_made_short_and_is_the_same_on_replay(
     stop.passed = 0
     interrupted(lambda: parent.run(long, "a"))
     assert parent.run(long, "a") == "A!"
-    [own] = [row.run_id for row in store.list(parent=long)]
+    [own] = [row.run_id for row in store.runs(parent=long)]
     assert len(own) <= 200
     assert own.startswith("r" * 100)
     assert calls["a"] == 1
@@ -378,15 +378,15 @@ def test_in_a_worker_too(store: PrivateStore) -> None:
             handle.result(timeout=30)
         broken.clear()
         store.resume("r")
-        store.until("r", status="completed")
+        store.wait_until("r", status="completed")
     assert (calls["a"], store.get("r").result) == (2, "A!")
 
 
 def test_a_held_child_leaves_its_parent_waiting_and_says_why(store: PrivateStore) -> None:
     handle = of_doubtful.submit("r")
     with store.worker(flows=[of_doubtful, doubtful], concurrency=1):
-        store.until("r::fam-doubtful", status="held")
-        store.until("r", waiting="child:r::fam-doubtful")
+        store.wait_until("r::fam-doubtful", status="held")
+        store.wait_until("r", waiting="child:r::fam-doubtful")
         explained = str(store.explain("r"))
         assert "r::fam-doubtful" in explained
         assert "fam-pay may or may not have happened" in explained.replace("\n    ", " ")
@@ -398,10 +398,10 @@ def test_a_child_whose_flow_is_in_another_process_waits_for_it(store: PrivateSto
     """This worker has the parent's flow only."""
     handle = parent.submit("r", "a")
     with store.worker(flows=[parent], concurrency=1):
-        store.until("r", waiting="child:r::fam-child")
+        store.wait_until("r", waiting="child:r::fam-child")
         assert store.get("r::fam-child").status == "queued"
     with store.worker(flows=[child], concurrency=1):
-        store.until("r::fam-child", status="completed")
+        store.wait_until("r::fam-child", status="completed")
     with store.worker(flows=[parent], concurrency=1):
         assert handle.result(timeout=30) == "A!"
 
@@ -410,13 +410,13 @@ def test_a_parent_that_waits_long_writes_nothing_meanwhile() -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
         handle = waits_for_it.start("r")
-        store.until("r", waiting="child:")
-        store.until("r::fam-waits", waiting="signal:go")
+        store.wait_until("r", waiting="child:")
+        store.wait_until("r::fam-waits", waiting="signal:go")
         before = len(store.history("r"))
         for _ in range(3):
-            clock.until_sleeping()
+            clock.wait_until_sleeping()
             clock.advance(3)
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         assert len(store.history("r")) == before
         store.signal("r::fam-waits", "go", 5)
         assert handle.result(timeout=20) == 5
@@ -435,9 +435,9 @@ def test_a_child_that_another_process_took_and_left_is_taken_over(
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
         handle = parent.start("r", "a")
-        store.until("r", waiting="child:r::fam-child")
+        store.wait_until("r", waiting="child:r::fam-child")
         assert store.get("r::fam-child").status == "queued"
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         clock.advance(2.1)
         assert handle.result(timeout=20) == "A!"
         assert ends(store, "r") == 1
@@ -472,9 +472,9 @@ def gone(store: PrivateStore) -> None:
 
 def test_a_cancel_reaches_children_two_levels_deep_in_a_process(store: PrivateStore) -> None:
     handle = two_levels.start("r")
-    store.until("r", waiting="child")
+    store.wait_until("r", waiting="child")
     until(lambda: store.kept.get("r::fam-waits-for-it::fam-waits") is not None)
-    store.until("r::fam-waits-for-it::fam-waits", waiting="signal:go")
+    store.wait_until("r::fam-waits-for-it::fam-waits", waiting="signal:go")
 
     answer = store.cancel("r", actor="ana", reason="enough")
 
@@ -488,7 +488,7 @@ def test_a_cancel_reaches_children_that_were_unloaded(store: PrivateStore) -> No
     two_levels.submit("r")
     with store.worker(flows=[two_levels, waits_for_it, waiting], concurrency=1):
         until(lambda: store.kept.get("r::fam-waits-for-it::fam-waits") is not None)
-        store.until("r::fam-waits-for-it::fam-waits", waiting="signal:go")
+        store.wait_until("r::fam-waits-for-it::fam-waits", waiting="signal:go")
     answer = store.cancel("r", actor="ana")
     assert (answer.outcome, answer.children) == ("cancelled", ("r::fam-waits-for-it",))
     gone(store)
@@ -497,7 +497,7 @@ def test_a_cancel_reaches_children_that_were_unloaded(store: PrivateStore) -> No
 def test_a_cancelled_child_fails_in_its_parent(store: PrivateStore) -> None:
     handle = waits_for_it.start("r")
     until(lambda: store.kept.get("r::fam-waits") is not None)
-    store.until("r::fam-waits", waiting="signal:go")
+    store.wait_until("r::fam-waits", waiting="signal:go")
     store.cancel("r::fam-waits", actor="ana", reason="enough")
     with pytest.raises(RunFailed, match="ChildFailed.*r::fam-waits' was cancelled by ana: enough"):
         handle.result(timeout=20)
@@ -506,7 +506,7 @@ def test_a_cancelled_child_fails_in_its_parent(store: PrivateStore) -> None:
 def test_a_held_child_is_cancelled_when_its_doubt_is_settled(store: PrivateStore) -> None:
     of_doubtful.start("r")
     until(lambda: store.kept.get("r::fam-doubtful") is not None)
-    store.until("r::fam-doubtful", status="held")
+    store.wait_until("r::fam-doubtful", status="held")
 
     assert store.cancel("r", actor="ana").outcome == "cancelled"
 
@@ -547,7 +547,7 @@ def kid(number: int) -> int:
 
 @flow(name="many-parent")
 def parent_of_many(count: int) -> int:
-    return sum(each(kid, list(range(count)), at_once=8))
+    return sum(each(kid, list(range(count)), max_concurrency=8))
 
 
 def read_per_child(store: Any, run_id: str, count: int, monkeypatch: Any) -> tuple[float, float]:

@@ -32,7 +32,7 @@ def test_a_lazy_write_before_it_does_not_keep_a_write_waiting():
     def following() -> int:
         begun.set()
         assert leads.wait(10)
-        holdfast.now()
+        holdfast.context.now()
         return one()
 
     with testing.store(faults=faults):
@@ -66,7 +66,7 @@ def test_threads_with_lazy_and_grouped_writes(sqlite):
     def work(n: int) -> int:
         total = 0
         for i in range(10):
-            holdfast.new_id()
+            holdfast.context.uuid4()
             total += grouped(i) + each_time(i)
             holdfast.emit(i)
         return total + n

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import NOT_DONE, Done, aio, effect, flow, gather, sleep, step, testing, wait
+from holdfast import (
+    NOT_DONE,
+    Done,
+    aio,
+    effect,
+    flow,
+    gather,
+    sleep,
+    step,
+    testing,
+    wait_for_signal,
+)
 from holdfast._operator.act import cancellation as stopping
 from holdfast._runtime import mail
 from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
@@ -110,12 +121,12 @@ def at_last() -> str:
 @flow(name="ctl-waits")
 def waits() -> Any:
     note(turned[0] if turned else "before")
-    return wait("go")
+    return wait_for_signal("go")
 
 
 @flow(name="ctl-awaits")
 async def awaits() -> Any:
-    return await aio.wait("go")
+    return await aio.wait_for_signal("go")
 
 
 @flow(name="ctl-sleeps")
@@ -132,7 +143,7 @@ def doubtful() -> str:
 
 @flow(name="ctl-two")
 def two_lines() -> Any:
-    return gather(pay, lambda: wait("never"))
+    return gather(pay, lambda: wait_for_signal("never"))
 
 
 @flow(name="ctl-fails")
@@ -244,7 +255,7 @@ def test_a_run_that_returns_first_has_completed(store: PrivateStore) -> None:
 @pytest.mark.parametrize("it", [waits, awaits], ids=["sync", "async"])
 def test_one_that_waits_in_its_process(store: PrivateStore, it: Any) -> None:
     handle = it.start("r")
-    store.until("r", waiting="signal:go")
+    store.wait_until("r", waiting="signal:go")
 
     assert handle.cancel(actor="ana").outcome == "cancelled"
 
@@ -434,7 +445,7 @@ def test_a_signal_that_comes_while_it_is_paused_is_kept(store: PrivateStore) -> 
 
 def test_a_pause_of_one_that_waits_in_its_process(store: PrivateStore) -> None:
     handle = waits.start("r")
-    store.until("r", waiting="signal:go")
+    store.wait_until("r", waiting="signal:go")
 
     assert store.pause("r").outcome == "paused"
 
@@ -508,8 +519,8 @@ def test_a_paused_run_is_cancelled(store: PrivateStore) -> None:
 def test_a_deadline_cancels_a_run_that_waits_in_its_process() -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
-        handle = waits.with_options(deadline="1h").start("r")
-        store.until("r", waiting="signal:go")
+        handle = waits.with_options(timeout="1h").start("r")
+        store.wait_until("r", waiting="signal:go")
         clock.advance(3599)
         assert handle.status() == "waiting"
         clock.advance(2)
@@ -523,7 +534,7 @@ def test_a_deadline_cancels_a_run_that_waits_in_its_process() -> None:
 def test_a_deadline_wakes_a_run_that_was_unloaded(it: Any) -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
-        it.with_options(deadline=600).submit("r")
+        it.with_options(timeout=600).submit("r")
         store.recover()
         assert store.recover() == []
         clock.advance(601)
@@ -536,7 +547,7 @@ def test_a_deadline_wakes_a_run_that_was_unloaded(it: Any) -> None:
 def test_a_run_that_nobody_took_in_time_executes_nothing() -> None:
     clock = FakeClock()
     with testing.store(clock=clock) as store:
-        done.with_options(deadline=60).submit("r")
+        done.with_options(timeout=60).submit("r")
         clock.advance(61)
         store.recover()
         assert why(store)[0] == "deadline"
@@ -546,7 +557,7 @@ def test_a_run_that_nobody_took_in_time_executes_nothing() -> None:
 def test_a_step_that_is_executing_at_the_deadline_is_recorded() -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
-        handle = paying.with_options(deadline=60).start("r")
+        handle = paying.with_options(timeout=60).start("r")
         assert gate.begun.wait(20)
         clock.advance(61)
         gate.open.set()
@@ -559,7 +570,7 @@ def test_a_step_that_is_executing_at_the_deadline_is_recorded() -> None:
 def test_a_deadline_is_kept_across_a_pause() -> None:
     clock = FakeClock()
     with testing.store(clock=clock) as store:
-        done.with_options(deadline=60).submit("r")
+        done.with_options(timeout=60).submit("r")
         store.pause("r")
         clock.advance(61)
         assert store.get("r").status == "held"
@@ -570,7 +581,7 @@ def test_a_deadline_is_kept_across_a_pause() -> None:
 
 def test_in_time_nothing_is_seen_of_a_deadline() -> None:
     with testing.store() as store:
-        assert done.with_options(deadline="1h").run("r") == "done"
+        assert done.with_options(timeout="1h").run("r") == "done"
         assert done.run("r") == "done"
         assert store.get("r").status == "completed"
 
@@ -639,4 +650,4 @@ def test_a_pause_that_was_carried_out_and_resumed_says_so(
 @flow(name="ctl-slow-then-waits")
 def slow_then_waits() -> str:
     slow()
-    return str(wait("go"))
+    return str(wait_for_signal("go"))

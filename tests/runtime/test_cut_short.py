@@ -7,7 +7,8 @@ import contextlib
 import pytest
 
 import holdfast
-from holdfast import flow, keyed, recorded
+from holdfast import flow
+from holdfast.adapters import as_step, step_key
 
 
 class Failed(GeneratorExit):
@@ -34,10 +35,10 @@ def test_the_same_call_again(cut: type[GeneratorExit], expected: list[str]) -> N
 
     @flow(name="cut-short")
     def asks() -> str:
-        with keyed("model"):
+        with step_key("model"):
             with contextlib.suppress(cut):
-                recorded(ask, name="ask")("hello")
-            return recorded(ask, name="ask")("hello")
+                as_step(ask, name="ask")("hello")
+            return as_step(ask, name="ask")("hello")
 
     with holdfast.open("memory:") as store:
         assert asks.run("r") == "hello"

@@ -103,7 +103,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "all left out": lambda: 0,
     "other arguments": lambda: (call_one(5), call_two()),
     "another step": lambda: (call_one(), call_three()),
-    "recorded time first": lambda: (holdfast.now(), call_one(), call_two()),
+    "recorded time first": lambda: (holdfast.context.now(), call_one(), call_two()),
 }
 
 
@@ -124,7 +124,7 @@ def test_a_change_inside_the_recorded_part_is_held(holdfast_store, change):
 SORTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "a child run": (looked_up_by_a_step, looked_up_by_a_flow),
     "a sleep": (step_named("sleep"), lambda: holdfast.sleep(0)),
-    "a recorded value": (step_named("now"), holdfast.now),
+    "a recorded value": (step_named("now"), holdfast.context.now),
     "a loop or branches": (step_named("turns"), one_turn),
     "an emitted value": (step_named("emit"), lambda: holdfast.emit(1)),
 }
@@ -180,10 +180,10 @@ def test_chance_in_a_flow_is_noticed_and_told_as_the_cause(holdfast_store):
     interrupted(lambda: by_chance.run("r"))
     with pytest.raises(RunHeld, match="x was 1, is 2. The flow's function is the same") as held:
         by_chance.run("r")
-    assert "holdfast.rng()" in held.value.detail
+    assert "holdfast.context.rng()" in held.value.detail
     assert "code back" not in " ".join(held.value.actions)
     told = str(holdfast_store.explain("r"))
-    assert "holdfast.now()" in told
+    assert "holdfast.context.now()" in told
     assert "Put the code back" not in told
 
 
@@ -219,7 +219,7 @@ def test_a_step_inserted_before_branches_or_a_loop_is_noticed_at_the_latest_behi
         if before == "gather":
             gather(call_one, call_one)
         else:
-            for state in turns({"i": 0}, limit=5):
+            for state in turns({"i": 0}, max_turns=5):
                 if state["i"] == 2:
                     break
                 state["i"] += call_one()
@@ -237,7 +237,7 @@ def test_an_effect_inserted_before_branches_or_a_loop_is_not_executed(holdfast_s
     def body() -> Any:
         if before == "gather":
             return gather(call_one, call_one)
-        for state in turns({"i": 0}, limit=5):
+        for state in turns({"i": 0}, max_turns=5):
             if state["i"] == 2:
                 break
             state["i"] += call_one()

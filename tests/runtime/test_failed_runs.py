@@ -35,7 +35,7 @@ def world() -> World:
     return World()
 
 
-def superseded(store: holdfast.Store, run_id: str = "r") -> list[str]:
+def superseded(store: holdfast.types.Store, run_id: str = "r") -> list[str]:
     resumed = [e for e in store.history(run_id) if e.kind == "run_resumed"]
     return sorted(key.rpartition(".")[2] for key in resumed[-1].body["superseded"])
 
@@ -129,7 +129,7 @@ def test_a_chain_of_causes_is_followed(store, world):
     assert superseded(store) == ["ask", "ask#2"]
 
 
-def superseded_now(store: holdfast.Store) -> list[str]:
+def superseded_now(store: holdfast.types.Store) -> list[str]:
     failed = [e for e in store.history("r") if e.kind == "run_failed"][-1]
     return sorted(key.rpartition(".")[2] for key in failed.body["steps"])
 
@@ -268,7 +268,7 @@ def test_effects_before_the_failure_are_not_repeated_and_keep_their_result(store
 def test_an_effect_that_is_executed_again_has_a_new_key(store, world):
     keys: list[str] = []
 
-    @effect(failed_on=(ConnectionError,))
+    @effect(not_done_on=(ConnectionError,))
     def charge() -> str:
         keys.append(holdfast.idempotency_key())
         return world.ask("bad")
@@ -296,7 +296,9 @@ def test_a_doubt_from_the_former_generation_keeps_its_key(holdfast_store, policy
         found = ledger.get(holdfast.idempotency_key())
         return holdfast.Done(found) if found else holdfast.NOT_DONE
 
-    @effect(on_doubt=ask if policy == "function" else "retry", retry=Retry(attempts=5, first_s=0))
+    @effect(
+        on_doubt=ask if policy == "function" else "retry", retry=Retry(attempts=5, initial_wait_s=0)
+    )
     async def charge() -> str:
         sent.append(holdfast.idempotency_key())
         ledger[holdfast.idempotency_key()] = f"ch-{len(sent)}"
@@ -354,7 +356,7 @@ def test_a_turn_that_failed_is_tried_anew_and_the_ones_before_are_not(store, wor
 
     @flow
     def work() -> list[str]:
-        for state in turns({"names": []}, limit=10):  # type: ignore[var-annotated]
+        for state in turns({"names": []}, max_turns=10):  # type: ignore[var-annotated]
             names = state["names"]
             if len(names) == 4:
                 return names
@@ -383,7 +385,7 @@ def test_a_loop_after_the_failure_begins_anew(store, world):
         except StepFailed as failed:
             error, how = failed, "poor"
         names: list[str] = []
-        for state in turns({"names": [], "how": how}, limit=10):
+        for state in turns({"names": [], "how": how}, max_turns=10):
             names = state["names"]  # type: ignore[assignment]
             if len(names) == 2:
                 break

@@ -15,12 +15,12 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Done, effect, flow, step
 from holdfast.errors import (
-    Regressed,
+    NotSerializable,
     RunConflict,
     RunFailed,
     RunHeld,
+    StoreLostData,
     UsageError,
-    ValueRefused,
 )
 
 
@@ -42,7 +42,7 @@ def test_a_forgotten_await_is_a_failure_that_names_the_effect(holdfast_store):
     assert paid == []
 
 
-@pytest.mark.parametrize("option", ["on_doubt", "key", "failed_on", "key_ttl", "undo"])
+@pytest.mark.parametrize("option", ["on_doubt", "key", "not_done_on", "key_ttl", "undo"])
 def test_an_option_of_effects_on_a_step_is_refused(option):
     with pytest.raises(UsageError, match=f"@effect\\({option}="):
         step(**{option: "ask"})  # type: ignore[call-overload]
@@ -132,7 +132,7 @@ def test_waiting_for_a_key_is_one_entry(holdfast_store):
     first = work.start("first")
     assert inside.wait(10)
     second = work.start("second")
-    holdfast_store.until("second", status="waiting")
+    holdfast_store.wait_until("second", status="waiting")
     looks = threading.Event()
     assert not looks.wait(0.3)  # Several looks at the key go by.
     free.set()
@@ -148,7 +148,7 @@ def test_a_refused_argument_is_named_by_run_step_and_path_and_another_is_to_be_p
     @step(name="fm-takes")
     def takes(x: Any) -> None: ...
 
-    with pytest.raises(ValueRefused) as refused, holdfast.run("b"):
+    with pytest.raises(NotSerializable) as refused, holdfast.run("b"):
         takes({"a": object()})
     assert str(refused.value).startswith(
         "run 'b': fm-takes: argument['x']['a']: an object cannot be stored; pass plain data"
@@ -160,11 +160,11 @@ def test_a_refused_input_is_named_by_run_flow_and_path(holdfast_store):
     def work(x: Any) -> None: ...
 
     why = r"run 'r' of fm-input: input\['x'\]\[0\]: an object cannot be stored; pass plain data"
-    with pytest.raises(ValueRefused, match=why):
+    with pytest.raises(NotSerializable, match=why):
         work.run("r", [object()])
-    assert holdfast_store.list() == []
+    assert holdfast_store.runs() == []
     work.run("r", [])
-    with pytest.raises(ValueRefused, match=why):
+    with pytest.raises(NotSerializable, match=why):
         work.run("r", [object()])
 
 
@@ -225,5 +225,5 @@ def test_an_empty_database_beside_its_witness_is_not_a_new_store(tmp_path: Path,
         for path in tmp_path.glob("store.db*"):
             if path.name in {"store.db", "store.db-wal", "store.db-shm"}:
                 path.unlink()
-    with pytest.raises(Regressed, match="knows of"):
+    with pytest.raises(StoreLostData, match="knows of"):
         holdfast.open(url, default=False)

@@ -13,7 +13,7 @@ import holdfast
 from holdfast import aio, effect, flow, gather, idempotency_key, step, testing, turns
 from holdfast._store.contract import WholeRun
 from holdfast.errors import (
-    NotConfirmed,
+    ConfirmationRequired,
     RunConflict,
     RunFailed,
     RunNotFound,
@@ -98,13 +98,13 @@ def key_of(number: int) -> str:
     return "forked.note" if number == 0 else f"forked.note#{number + 1}"
 
 
-def whole_of(store: holdfast.Store, run_id: str) -> WholeRun:
+def whole_of(store: holdfast.types.Store, run_id: str) -> WholeRun:
     row = store.kept.get(run_id)
     assert row is not None
     return store.kept.whole(row)
 
 
-def own_bytes(store: holdfast.Store, run_id: str) -> int:
+def own_bytes(store: holdfast.types.Store, run_id: str) -> int:
     """Return how much is stored for a run itself: its entries and chunks."""
     whole = whole_of(store, run_id)
     return sum(len(e.body) for e in whole.entries) + sum(map(len, whole.chunks.values()))
@@ -267,7 +267,7 @@ def test_effects_that_would_be_repeated_are_listed_and_confirmed(
     store: testing.PrivateStore,
 ) -> None:
     order.run("r", 7)
-    with pytest.raises(NotConfirmed, match="confirm=True") as caught:
+    with pytest.raises(ConfirmationRequired, match="confirm=True") as caught:
         store.fork("r", "f", before="forked.note")
     assert caught.value.effects == ("forked.pay (happened)",)
     assert any("--yes" in way for way in caught.value.ways)
@@ -279,14 +279,14 @@ def test_effects_that_would_be_repeated_are_listed_and_confirmed(
     assert len(set(keys)) == 2, "a fork shows keys of its own"
     assert calls["send"] == 1, "a business key is kept"
     assert any(e.kind == "skipped_duplicate" for e in store.history("f"))
-    with pytest.raises(NotConfirmed):
+    with pytest.raises(ConfirmationRequired):
         store.fork("f", "g", before="forked.note")
 
 
 def test_a_fork_that_has_not_begun_tells_what_it_will_repeat(store: testing.PrivateStore) -> None:
     order.run("r", 7)
     store.fork("r", "f", before="forked.pay", confirm=True)
-    with pytest.raises(NotConfirmed, match="forked.pay .happened in run r."):
+    with pytest.raises(ConfirmationRequired, match="forked.pay .happened in run r."):
         store.fork("f", "g", before="forked.note")
 
 
@@ -300,7 +300,7 @@ def test_effects_of_turns_that_are_over_are_not_repeated(store: testing.PrivateS
         raise AssertionError
 
     tools.run("r")
-    with pytest.raises(NotConfirmed) as caught:
+    with pytest.raises(ConfirmationRequired) as caught:
         store.fork("r", "f", before="turns[4]")
     assert caught.value.effects == tuple(f"turns[{n}]/forked.pay (happened)" for n in (4, 5))
     store.fork("r", "f", before="turns[4]", confirm=True)
@@ -378,12 +378,12 @@ def test_a_fork_that_leaves_the_old_way_is_not_replaying(store: testing.PrivateS
 
     @flow(name="forked.turns_off")
     def turns_off(far: bool) -> str:
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         if far:
             note(0, "far")
             note(1, "far")
         other = note(2, "near" if far else "off")
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         return other[:3]
 
     turns_off.run("r", True)
@@ -408,9 +408,9 @@ def test_waits_and_children_that_are_over_come_along(store: testing.PrivateStore
 
     @flow(name="forked.waiter")
     def waiter() -> list[Any]:
-        moment = holdfast.now()
+        moment = holdfast.context.now()
         holdfast.sleep(0.01)
-        word = holdfast.wait("word", type=str)
+        word = holdfast.wait_for_signal("word", type=str)
         doubled = child(4)
         return [moment, word, doubled, note(0, "after")[:7]]
 
@@ -421,12 +421,12 @@ def test_waits_and_children_that_are_over_come_along(store: testing.PrivateStore
     store.fork("r", "f", before="forked.note")
     assert waiter.run("f") == told
     assert calls == {"child": 1, "note 0": 2}
-    with pytest.raises(NotConfirmed, match="a child run"):
+    with pytest.raises(ConfirmationRequired, match="a child run"):
         store.fork("r", "g", before="forked.child")
 
 
 def test_an_approval_is_asked_for_anew(store: testing.PrivateStore) -> None:
-    @effect(name="forked.approved", approve=True)
+    @effect(name="forked.approved", needs_approval=True)
     def approved(amount: int) -> str:
         calls["approved"] += 1
         return f"spent {amount}"
@@ -436,12 +436,12 @@ def test_an_approval_is_asked_for_anew(store: testing.PrivateStore) -> None:
         return approved(3) + note(0, " and")[:4]
 
     handle = spender.start("r")
-    store.until("r", waiting=True)
+    store.wait_until("r", waiting=True)
     store.approve("r", "forked.approved", actor="ann")
     assert handle.result(timeout=30) == "spent 3 and"
     store.fork("r", "f", before="forked.approved", confirm=True)
     handle = spender.start("f")
-    store.until("f", waiting=True)
+    store.wait_until("f", waiting=True)
     assert calls["approved"] == 1, "one approval, one execution"
     store.approve("f", "forked.approved", actor="ann")
     assert handle.result(timeout=30) == "spent 3 and"

@@ -22,8 +22,8 @@ def own_pid(i: int) -> int:
 
 @flow
 def forked_work(n: int) -> list[int]:
-    holdfast.now()
-    return each(own_pid, range(n), at_once=4)
+    holdfast.context.now()
+    return each(own_pid, range(n), max_concurrency=4)
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -64,7 +64,7 @@ def test_children_at_the_same_time(sqlite):
     for child in children:
         child.join(30)
     assert [child.exitcode for child in children] == [0] * 4
-    assert {run.status for run in sqlite.list()} == {"completed"}
+    assert {run.status for run in sqlite.runs()} == {"completed"}
     assert sqlite.verify() == []
 
 

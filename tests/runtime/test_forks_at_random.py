@@ -45,7 +45,7 @@ def fails(value: int) -> int:
 
 
 def where() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     return f"{run.run_id} {run.step}"
 
@@ -55,7 +55,7 @@ def play(shape: Node, value: int) -> int:
     if shape == "step":
         return work(value)
     if shape == "now":
-        return value + holdfast.now().microsecond % 2
+        return value + holdfast.context.now().microsecond % 2
     if shape == "fails":
         try:
             return fails(value)

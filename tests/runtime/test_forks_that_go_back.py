@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import effect, flow, gather, step, testing, turns, watch
+from holdfast import effect, flow, gather, step, testing, turns
 from holdfast.errors import RunFailed, RunHeld, UsageError
+from holdfast.versioning import depends_on
 from tests.runtime.stops import Stop, interrupted
 
 done: list[str] = []
@@ -78,7 +79,7 @@ def agent() -> list[int]:
 
 @flow(name="goback.watching")
 def watching(on_change: str) -> list[int]:
-    watch("fact", lambda: fact[0], on_change=on_change)  # type: ignore[arg-type]
+    depends_on("fact", lambda: fact[0], on_change=on_change)  # type: ignore[arg-type]
     return turn_after_turn()
 
 
@@ -189,7 +190,7 @@ def test_to_a_step_that_it_borrowed_is_refused_with_a_way_out(store: testing.Pri
     straight.run("f")
     done.clear()
     with pytest.raises(UsageError, match="came along from run 'o'"):
-        store.rollback_plan("f", to="goback.think")
+        store.preview_rollback("f", to="goback.think")
     with pytest.raises(UsageError, match="came along from run 'o'") as refused:
         store.rollback("f", to="goback.think")
     assert done == []
@@ -253,8 +254,8 @@ def stopped_fork(store: testing.PrivateStore, of: Any, *args: Any) -> None:
     fact[0] = "new"
 
 
-@pytest.mark.parametrize("policy", ["redo", "ask"])
-@pytest.mark.parametrize("answer", ["go_on", "redo"])
+@pytest.mark.parametrize("policy", ["redo", "hold"])
+@pytest.mark.parametrize("answer", ["keep", "redo"])
 def test_a_redo_of_what_it_borrowed_is_asked_for(
     store: testing.PrivateStore, policy: str, answer: Any
 ) -> None:
@@ -270,7 +271,7 @@ def test_a_redo_of_what_it_borrowed_is_asked_for(
             store.resume("f", drift="redo")
     store.resume("f", drift=answer, confirm=answer == "redo")
     assert watching.run("f", policy) == [0, 1, 2, 3, 4, 5]
-    assert acts() == [f"act {n}" for n in range(5 if answer == "go_on" else 0, 6)]
+    assert acts() == [f"act {n}" for n in range(5 if answer == "keep" else 0, 6)]
 
 
 def test_a_fork_that_failed_for_it_needs_a_confirmation(store: testing.PrivateStore) -> None:
@@ -293,14 +294,14 @@ def test_an_expired_result_that_it_borrowed_starts_no_loop_over_unasked() -> Non
         with pytest.raises(RunHeld, match=r"turns\[0\] to turns\[2\] has happened, or may have"):
             quoting.run("f")
         assert done == []
-        store.resume("f", drift="go_on")
+        store.resume("f", drift="keep")
         assert quoting.run("f") == [0, 1, 2, 3, 4, 5]
         assert acts() == ["act 3", "act 4", "act 5"]
 
 
 def test_its_preflight_looks_at_what_it_borrowed(store: testing.PrivateStore) -> None:
-    stopped_fork(store, watching, "ask")
-    (change,) = store.preflight("f").changes
+    stopped_fork(store, watching, "hold")
+    (change,) = store.preview_resume("f").changes
     assert (change.kind, change.name) == ("fact", "fact")
     assert change.effects == (
         "turns[0] to turns[2]",
@@ -319,14 +320,14 @@ def test_the_plan_names_forks_that_stand_on_what_is_undone(store: testing.Privat
     store.fork("o", "late", before="goback.act#3", confirm=True)
     straight.run("late")
     store.fork("late", "later", before="goback.act#3", confirm=True)
-    plan = store.rollback_plan("o")
+    plan = store.preview_rollback("o")
     assert plan.forks == ("late", "later")
     assert "run late was forked from it, stands on what is undone" in str(plan)
     assert "holdfast rollback late" in str(plan)
-    assert store.rollback_plan("o", to="goback.act#2").forks == ()
-    assert store.rollback_plan("early").forks == ()
+    assert store.preview_rollback("o", to="goback.act#2").forks == ()
+    assert store.preview_rollback("early").forks == ()
     store.rollback("late")
-    assert store.rollback_plan("o").forks == ("later",)
+    assert store.preview_rollback("o").forks == ("later",)
     done.clear()
     assert store.rollback("o").status == "rolled_back"
     assert straight.run("later") == 2, "it goes on: what it borrowed is as it was recorded"
@@ -335,5 +336,5 @@ def test_the_plan_names_forks_that_stand_on_what_is_undone(store: testing.Privat
 
 def test_a_loop_in_which_it_was_done_counts_too(store: testing.PrivateStore) -> None:
     forked(store, agent, before="turns[3]/goback.think")
-    assert store.rollback_plan("o", to="turns[1]/goback.act").forks == ("f",)
-    assert store.rollback_plan("o", to="turns[2]/goback.act").forks == ()
+    assert store.preview_rollback("o", to="turns[1]/goback.act").forks == ("f",)
+    assert store.preview_rollback("o", to="turns[2]/goback.act").forks == ()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Done, aio, effect, flow, step, testing, use
+from holdfast import Done, aio, effect, flow, resource, step, testing
 from holdfast.errors import RunFailed, StepFailed, UsageError
 from tests.runtime.stops import Stop, interrupted, steps
 
@@ -154,11 +154,11 @@ def test_call_takes_anything_that_can_be_called(holdfast_store):
     @flow
     def work() -> list[Any]:
         return [
-            holdfast.call("lambda", lambda x: x + 1, 1),
-            holdfast.call("bound", Client().ask, "hello"),
-            holdfast.call("built in", sum, [1, 2]),
-            holdfast.call("partial", functools.partial(int, base=2), "101"),
-            holdfast.call("object", Answers(), 9),
+            holdfast.run_step("lambda", lambda x: x + 1, 1),
+            holdfast.run_step("bound", Client().ask, "hello"),
+            holdfast.run_step("built in", sum, [1, 2]),
+            holdfast.run_step("partial", functools.partial(int, base=2), "101"),
+            holdfast.run_step("object", Answers(), 9),
         ]
 
     assert work.run("r") == [2, "HELLO", 3, 5, 9]
@@ -166,8 +166,8 @@ def test_call_takes_anything_that_can_be_called(holdfast_store):
 
 
 def test_call_outside_a_run_is_the_function(holdfast_store):
-    assert holdfast.call("plain", lambda x: x, 3) == 3
-    assert asyncio.run(aio.call("plain", lambda x: x, 3)) == 3
+    assert holdfast.run_step("plain", lambda x: x, 3) == 3
+    assert asyncio.run(aio.run_step("plain", lambda x: x, 3)) == 3
 
 
 def test_aio_call_takes_both_colours(holdfast_store):
@@ -177,7 +177,10 @@ def test_aio_call_takes_both_colours(holdfast_store):
 
     @flow
     async def work() -> list[Any]:
-        return [await aio.call("a", awaited, 1), await aio.call("b", lambda: threading.get_ident())]
+        return [
+            await aio.run_step("a", awaited, 1),
+            await aio.run_step("b", lambda: threading.get_ident()),
+        ]
 
     first, thread = asyncio.run(work.run("r"))
     assert first == 1
@@ -190,9 +193,9 @@ def test_call_in_the_wrong_colour_names_the_right_one(holdfast_store):
 
     @flow
     def work() -> None:
-        holdfast.call("x", awaited)  # type: ignore[unused-coroutine]
+        holdfast.run_step("x", awaited)  # type: ignore[unused-coroutine]
 
-    with pytest.raises(RunFailed, match=r"aio\.call"):
+    with pytest.raises(RunFailed, match=r"aio\.run_step"):
         work.run("r")
 
 
@@ -331,11 +334,11 @@ def test_a_resource_is_built_once_per_store_and_never_recorded(store):
     other = object()
 
     @step
-    def ask(text: str, client: Any = use(make_client)) -> str:
+    def ask(text: str, client: Any = resource(make_client)) -> str:
         return f"{client if isinstance(client, str) else 'other'} {text}"
 
     @flow
-    def work(x: int, client: Any = use(make_client)) -> list[str]:
+    def work(x: int, client: Any = resource(make_client)) -> list[str]:
         return [ask("a"), ask("b"), ask("c", client=other), client]
 
     assert work.run("r", 1) == ["real a", "real b", "other c", "real"]
@@ -348,7 +351,7 @@ def test_a_resource_is_built_once_per_store_and_never_recorded(store):
 
 def test_outside_a_run_a_resource_is_filled_too(holdfast_store):
     @step
-    def ask(text: str, client: str = use(make_client)) -> str:
+    def ask(text: str, client: str = resource(make_client)) -> str:
         return f"{client} {text}"
 
     assert ask("x") == "real x"
@@ -361,7 +364,7 @@ async def make_async_client() -> str:
 
 def test_an_async_factory_is_awaited_once(holdfast_store):
     @step
-    async def ask(x: int, client: Any = use(make_async_client)) -> str:
+    async def ask(x: int, client: Any = resource(make_async_client)) -> str:
         return f"{client} {x}"
 
     @flow
@@ -452,7 +455,7 @@ def test_what_belongs_into_a_flow_is_refused_inside_a_step(holdfast_store, what)
         elif what == "gather":
             holdfast.gather(lambda: 1)
         elif what == "now":
-            holdfast.now()
+            holdfast.context.now()
         else:
             with holdfast.run("inner"):
                 pass
@@ -466,11 +469,16 @@ def test_what_belongs_into_a_flow_is_refused_inside_a_step(holdfast_store, what)
         return ""
 
     assert work.run("r") == "UsageError"
-    assert [run.run_id for run in holdfast_store.list()] == ["r"]
+    assert [run.run_id for run in holdfast_store.runs()] == ["r"]
 
 
 @pytest.mark.parametrize(
-    "call", [holdfast.attempt, holdfast.idempotency_key, holdfast.last_progress, holdfast.usage]
+    "call",
+    [
+        holdfast.idempotency_key,
+        holdfast.context.load_progress,
+        holdfast.context.record_usage,
+    ],
 )
 def test_what_belongs_into_a_step_is_refused_in_a_flow(holdfast_store, call):
     @flow

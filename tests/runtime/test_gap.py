@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio, effect, flow, gather, step, testing, turns, usage, watch
+from holdfast import aio, effect, flow, gather, step, testing, turns
 from holdfast._core import repeating
 from holdfast._core.drift import Policy
+from holdfast.context import record_usage
 from holdfast.errors import Drifted, RunFailed, RunHeld, StepFailed, UsageError
+from holdfast.versioning import depends_on
 from tests.runtime.facts import until
 from tests.runtime.stops import Stop, interrupted, kinds
 
@@ -40,7 +42,7 @@ def outside() -> Outside:
     return Outside()
 
 
-def found(store: holdfast.Store, run_id: str = "r") -> list[dict[str, Any]]:
+def found(store: holdfast.types.Store, run_id: str = "r") -> list[dict[str, Any]]:
     """Return all changes that the run was told, in order."""
     entries = [e for e in store.history(run_id) if e.kind == "gap_found"]
     return [change for entry in entries for change in entry.body["changes"]]
@@ -64,7 +66,7 @@ def watching(outside: Outside, on_change: Policy | None, *, with_effect: bool = 
 
     @flow
     def watcher() -> list[str]:
-        seen = watch("fact", lambda: outside.look(), on_change=on_change)
+        seen = depends_on("fact", lambda: outside.look(), on_change=on_change)
         got = [seen, read()]
         if with_effect:
             got.append(send(got[-1]))
@@ -73,7 +75,7 @@ def watching(outside: Outside, on_change: Policy | None, *, with_effect: bool = 
     return watcher
 
 
-OLD, NEW = holdfast.fingerprint("old"), holdfast.fingerprint("new")
+OLD, NEW = holdfast.versioning.fingerprint("old"), holdfast.versioning.fingerprint("new")
 
 
 def test_what_is_as_it_was_is_not_told(store, outside):
@@ -87,7 +89,7 @@ def test_what_is_as_it_was_is_not_told(store, outside):
 
 
 def test_go_on_keeps_what_is_recorded_and_tells_it_once(store, outside):
-    watcher = watching(outside, "go_on")
+    watcher = watching(outside, "keep")
     interrupted(lambda: watcher.run("r"))
     outside.fact, outside.stop = "new", Stop()
     interrupted(lambda: watcher.run("r"))
@@ -95,7 +97,7 @@ def test_go_on_keeps_what_is_recorded_and_tells_it_once(store, outside):
     assert outside.calls == ["read", "finish"]
     (change,) = found(store)
     assert (change["kind"], change["was"], change["now"]) == ("fact", OLD, NEW)
-    assert change["did"] == "go_on"
+    assert change["did"] == "keep"
 
 
 def test_redo_does_again_what_was_recorded_behind_it(store, outside):
@@ -110,7 +112,7 @@ def test_redo_does_again_what_was_recorded_behind_it(store, outside):
     assert not store.verify()
 
 
-@pytest.mark.parametrize("drift", ["go_on", "redo"])
+@pytest.mark.parametrize("drift", ["keep", "redo"])
 def test_asking_holds_the_run_until_somebody_decides(store, outside, drift):
     watcher = watching(outside, None)
     interrupted(lambda: watcher.run("r"))
@@ -124,14 +126,14 @@ def test_asking_holds_the_run_until_somebody_decides(store, outside, drift):
     assert "holdfast resume r --go-on" in str(store.explain("r"))
     store.resume("r", actor="ann", drift=drift)
     kept = [OLD, "read old", "finish new"]
-    assert watcher.run("r") == (kept if drift == "go_on" else [NEW, "read new", "finish new"])
+    assert watcher.run("r") == (kept if drift == "keep" else [NEW, "read new", "finish new"])
     (resumed,) = [e for e in store.history("r") if e.kind == "run_resumed"]
     assert (resumed.body["actor"], resumed.body["drift"]) == ("ann", drift)
     assert not store.verify()
 
 
 def test_a_fact_that_is_put_back_frees_the_run(store, outside):
-    watcher = watching(outside, "ask")
+    watcher = watching(outside, "hold")
     interrupted(lambda: watcher.run("r"))
     outside.fact = "new"
     with pytest.raises(RunHeld):
@@ -143,18 +145,18 @@ def test_a_fact_that_is_put_back_frees_the_run(store, outside):
 
 
 def test_what_was_accepted_and_changes_again_is_asked_again(store, outside):
-    watcher = watching(outside, "ask")
+    watcher = watching(outside, "hold")
     interrupted(lambda: watcher.run("r"))
     for fact in ("new", "newer"):
         outside.fact, outside.stop = fact, Stop()
         with pytest.raises(RunHeld):
             watcher.run("r")
-        store.resume("r", actor="ann", drift="go_on")
+        store.resume("r", actor="ann", drift="keep")
         interrupted(lambda: watcher.run("r"))
     assert watcher.run("r")[0] == OLD
 
 
-@pytest.mark.parametrize("on_change", ["ask", "redo"])
+@pytest.mark.parametrize("on_change", ["hold", "redo"])
 def test_an_effect_behind_it_is_not_repeated_without_a_confirmation(store, outside, on_change):
     watcher = watching(outside, on_change, with_effect=True)
     interrupted(lambda: watcher.run("r"))
@@ -194,7 +196,7 @@ def test_fail_gives_the_flow_an_error_that_replays(store, outside):
     @flow
     def failing() -> str:
         try:
-            return watch("fact", outside.look, on_change="fail")
+            return depends_on("fact", outside.look, on_change="fail")
         except Drifted as drifted:
             return f"{mourn()} {drifted.was} {drifted.now}"
         finally:
@@ -225,7 +227,7 @@ def test_a_look_that_fails_is_recorded_and_one_that_fails_later_is_a_change(stor
 
     @flow
     def never() -> str:
-        return watch("fact", broken)
+        return depends_on("fact", broken)
 
     with pytest.raises(RunFailed, match="StepFailed"):
         never.run("never")
@@ -233,7 +235,7 @@ def test_a_look_that_fails_is_recorded_and_one_that_fails_later_is_a_change(stor
     @flow
     def caught() -> str:
         try:
-            watch("fact", lambda: outside.look() if outside.fact == "old" else broken())
+            depends_on("fact", lambda: outside.look() if outside.fact == "old" else broken())
         except StepFailed:
             return "failed"
         outside.stop.here()
@@ -262,7 +264,7 @@ def test_files_are_watched_by_their_contents(store, tmp_path: Path):
 
     @flow
     def reading() -> list[str]:
-        seen = [watch("prices", prices), watch("again", holdfast.file(str(prices)))]
+        seen = [depends_on("prices", prices), depends_on("again", prices)]
         stop.here()
         return seen
 
@@ -281,7 +283,10 @@ def test_async_flows_watch_with_sync_and_async_functions(store, outside):
 
     @flow
     async def awaited() -> list[str]:
-        seen = [await aio.watch("a", look, on_change="go_on"), await aio.watch("b", outside.look)]
+        seen = [
+            await aio.depends_on("a", look, on_change="keep"),
+            await aio.depends_on("b", outside.look),
+        ]
         outside.stop.here()
         return seen
 
@@ -299,7 +304,7 @@ def test_a_redo_leaves_branches_beside_it_alone(store, outside):
         return outside.call(name)
 
     def left() -> str:
-        watch("fact", outside.look, on_change="redo")
+        depends_on("fact", outside.look, on_change="redo")
         return work("left")
 
     @flow
@@ -324,7 +329,7 @@ def test_a_loop_behind_it_starts_over_and_its_effects_are_known(store, outside):
 
     @flow
     def looping() -> int:
-        watch("fact", outside.look, on_change="redo")
+        depends_on("fact", outside.look, on_change="redo")
         for state in turns({"n": 0}):
             act(state["n"])
             state["n"] += 1
@@ -348,7 +353,7 @@ def test_a_loop_behind_it_starts_over_and_its_effects_are_known(store, outside):
 def test_blocks_watch_too(store, outside):
     def script() -> str:
         with holdfast.run("r"):
-            seen = watch("fact", outside.look)
+            seen = depends_on("fact", outside.look)
             outside.stop.here()
             return seen
 
@@ -356,7 +361,7 @@ def test_blocks_watch_too(store, outside):
     outside.fact = "new"
     with pytest.raises(RunHeld, match="drift"):
         script()
-    store.resume("r", actor="ann", drift="go_on")
+    store.resume("r", actor="ann", drift="keep")
     assert script() == OLD
 
 
@@ -413,7 +418,7 @@ def test_an_expired_result_of_which_nothing_was_made_is_asked_for_again(timed, c
     assert "good for 6 h" in change["now"]
 
 
-@pytest.mark.parametrize("policy", [None, "redo", "go_on"])
+@pytest.mark.parametrize("policy", [None, "redo", "keep"])
 def test_an_expired_result_that_was_used(timed, clock, outside, policy):
     buying = aging(outside, behind=True, on_expired=policy)
     interrupted(lambda: buying.run("r"))
@@ -422,7 +427,7 @@ def test_an_expired_result_that_was_used(timed, clock, outside, policy):
     if policy is None:
         with pytest.raises(RunHeld, match="good for 6 h"):
             buying.run("r")
-        timed.resume("r", actor="ann", drift="go_on")
+        timed.resume("r", actor="ann", drift="keep")
     kept = ["quote old", "use old"]
     assert buying.run("r") == (["quote new", "use new"] if policy == "redo" else kept)
 
@@ -433,7 +438,7 @@ def test_what_was_accepted_is_good_for_as_long_again(timed, clock, outside):
     clock.advance(7 * 3600)
     with pytest.raises(RunHeld):
         buying.run("r")
-    timed.resume("r", actor="ann", drift="go_on")
+    timed.resume("r", actor="ann", drift="keep")
     outside.stop = Stop()
     interrupted(lambda: buying.run("r"))
     clock.advance(5 * 3600)
@@ -444,16 +449,16 @@ def test_what_was_accepted_is_good_for_as_long_again(timed, clock, outside):
         buying.run("r")
 
 
-@pytest.mark.parametrize(("policy", "behind"), [(None, False), ("redo", True), ("go_on", True)])
+@pytest.mark.parametrize(("policy", "behind"), [(None, False), ("redo", True), ("keep", True)])
 def test_a_result_goes_bad_in_every_gap(timed, clock, outside, policy, behind):
     buying = aging(outside, behind=behind, on_expired=policy)
     for gap in range(4):
         outside.stop, outside.fact = Stop(), f"fact {gap}"
         interrupted(lambda: buying.run("r"))
-        assert str(timed.preflight("r"))
+        assert str(timed.preview_resume("r"))
         clock.advance(7 * 3600)
     outside.fact = "last"
-    last = "fact 0" if policy == "go_on" else "last"
+    last = "fact 0" if policy == "keep" else "last"
     assert buying.run("r") == ([f"quote {last}", f"use {last}"] if behind else [f"quote {last}"])
     assert [change["did"] for change in found(timed)] == [policy or "redo"] * 4
 
@@ -480,13 +485,13 @@ def test_another_model_is_told_and_recorded_answers_stay(store, outside):
     agent = thinking(outside, model)
     interrupted(lambda: agent.run("r"))
     model[0] = "m-2"
-    (change,) = store.preflight("r").changes
+    (change,) = store.preview_resume("r").changes
     assert (change.kind, change.was, change.now) == ("model", "m-1", "m-2")
     assert agent.run("r") == "think old by m-1"
     assert [c["kind"] for c in found(store)] == ["model"]
 
 
-@pytest.mark.parametrize("policy", ["ask", "redo", "fail"])
+@pytest.mark.parametrize("policy", ["hold", "redo", "fail"])
 def test_another_model_by_policy(store, outside, policy):
     model = ["m-1"]
     agent = thinking(outside, model, {"model": policy})
@@ -495,9 +500,9 @@ def test_another_model_by_policy(store, outside, policy):
     if policy == "redo":
         assert agent.run("r") == "think old by m-2"
         return
-    with pytest.raises(RunHeld if policy == "ask" else RunFailed, match="model of step"):
+    with pytest.raises(RunHeld if policy == "hold" else RunFailed, match="model of step"):
         agent.run("r")
-    if policy == "ask":
+    if policy == "hold":
         store.resume("r", actor="ann", drift="redo")
         assert agent.run("r") == "think old by m-2"
     else:
@@ -510,7 +515,7 @@ def test_what_usage_says_is_told_when_the_next_call_says_otherwise(store, outsid
 
     @step
     def ask(n: int) -> int:
-        usage(model=says[0], prompt=says[1] * 100, tools=[{"name": "search"}])
+        record_usage(model=says[0], prompt=says[1] * 100, tools=[{"name": "search"}])
         return n
 
     @flow
@@ -524,8 +529,8 @@ def test_what_usage_says_is_told_when_the_next_call_says_otherwise(store, outsid
     says[:] = ["m-2", "do that"]
     assert twice.run("r") == 3
     assert [(c["kind"], c["did"]) for c in found(store)] == [
-        ("model", "go_on"),
-        ("prompt", "go_on"),
+        ("model", "keep"),
+        ("prompt", "keep"),
     ]
     told = [e.seq for e in store.history("r") if e.kind == "gap_found"]
     done = [e.seq for e in store.history("r") if e.kind == "step_completed"]
@@ -552,10 +557,10 @@ def test_edited_steps_are_told(store, outside):
     calls[:] = [edited("gap_edited", "return 'one'", outside)]
     interrupted(lambda: editing.run("r"))
     calls[:] = [edited("gap_edited", "return 'two'", outside)]
-    assert [c.kind for c in store.preflight("r").changes] == ["step"]
+    assert [c.kind for c in store.preview_resume("r").changes] == ["step"]
     assert editing.run("r") == "one"
     assert [c["kind"] for c in found(store)] == ["step"]
-    assert store.preflight("r").changes == ()
+    assert store.preview_resume("r").changes == ()
 
 
 # -- keys --------------------------------------------------------------------------------------
@@ -574,7 +579,7 @@ def test_an_expired_key_is_told_and_never_sent(timed, clock, outside):
 
     interrupted(lambda: paying.run("r"))
     clock.advance(2 * 3600)
-    report = timed.preflight("r")
+    report = timed.preview_resume("r")
     (change,) = report.changes
     assert change.kind == "key"
     assert "not sent again" in str(report)
@@ -589,19 +594,19 @@ def test_an_expired_key_is_told_and_never_sent(timed, clock, outside):
 # -- the hook ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", [None, "go_on", "hold", "fail"])
+@pytest.mark.parametrize("answer", [None, "keep", "hold", "fail"])
 def test_the_hook_of_a_flow_sees_the_report_and_decides(store, outside, answer):
     model, reports = ["m-1"], []
 
-    def hook(report: holdfast.Preflight) -> str | None:
+    def hook(report: holdfast.types.ResumePreview) -> str | None:
         reports.append(report)
         return answer
 
-    agent = thinking(outside, model, {"model": "ask"}, hook)
+    agent = thinking(outside, model, {"model": "hold"}, hook)
     interrupted(lambda: agent.run("r"))
     assert not reports, "a new run has no gap behind it"
     model[0] = "m-2"
-    if answer == "go_on":
+    if answer == "keep":
         assert agent.run("r") == "think old by m-1"
     else:
         with pytest.raises(RunFailed if answer == "fail" else RunHeld):
@@ -610,14 +615,14 @@ def test_the_hook_of_a_flow_sees_the_report_and_decides(store, outside, answer):
     assert [c.kind for c in report.changes] == ["model"]
     assert report.last == "run_released"
     if answer == "hold":
-        store.resume("r", actor="ann", drift="go_on")
+        store.resume("r", actor="ann", drift="keep")
         assert agent.run("r") == "think old by m-1", "a person's word goes before the hook's"
 
 
 def test_an_async_hook_is_awaited(store, outside):
     seen: list[str] = []
 
-    async def hook(report: holdfast.Preflight) -> None:
+    async def hook(report: holdfast.types.ResumePreview) -> None:
         await asyncio.sleep(0)
         seen.append(report.run_id)
 
@@ -642,11 +647,11 @@ def test_an_async_hook_is_awaited(store, outside):
 
 @pytest.mark.parametrize("awaits", [False, True])
 def test_a_hook_is_outside_the_run_and_may_hold_it(store, outside, awaits):
-    def hold(report: holdfast.Preflight) -> None:
-        assert holdfast.current_run() is None
+    def hold(report: holdfast.types.ResumePreview) -> None:
+        assert holdfast.context.current_run() is None
         raise RunHeld(report.run_id, "drift", "the budget year is over")
 
-    async def hold_async(report: holdfast.Preflight) -> None:
+    async def hold_async(report: holdfast.types.ResumePreview) -> None:
         await asyncio.sleep(0)
         hold(report)
 
@@ -665,7 +670,7 @@ def test_a_hook_is_outside_the_run_and_may_hold_it(store, outside, awaits):
     with pytest.raises(RunHeld, match="the budget year is over"):
         work()
     assert store.get("r").held_reason == "drift"
-    store.resume("r", actor="ann", drift="go_on")
+    store.resume("r", actor="ann", drift="keep")
     work()
 
 
@@ -673,12 +678,12 @@ def test_a_hook_is_outside_the_run_and_may_hold_it(store, outside, awaits):
 
 
 def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
-    reports: list[holdfast.Preflight] = []
+    reports: list[holdfast.types.ResumePreview] = []
 
     @flow(on_resume=reports.append)
     def waiting() -> list[Any]:
-        seen = watch("fact", outside.look, on_change="go_on")
-        return [seen, holdfast.wait("go"), holdfast.wait("go")]
+        seen = depends_on("fact", outside.look, on_change="keep")
+        return [seen, holdfast.wait_for_signal("go"), holdfast.wait_for_signal("go")]
 
     waiting.submit("r")
     with store.worker(flows=[waiting], concurrency=1):
@@ -686,10 +691,10 @@ def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
             until(lambda: (row := store.kept.get("r")).waiting_on and row.owner is None)
             outside.fact = f"new {number}"
             store.signal("r", "go", number)
-            store.until("r", done="wait:go" if number == 1 else "wait:go#2")
+            store.wait_until("r", done="wait:go" if number == 1 else "wait:go#2")
         assert store.handle("r").result(timeout=20) == [OLD, 1, 2]
     assert outside.looks >= 3, "each time that it was loaded"
-    assert [change["did"] for change in found(store)] == ["go_on", "go_on"]
+    assert [change["did"] for change in found(store)] == ["keep", "keep"]
     assert not reports, "nobody is asked about a wait that the run asked for"
 
 
@@ -701,7 +706,7 @@ def test_preflight_looks_at_facts_and_executes_nothing(store, outside):
     interrupted(lambda: watcher.run("r"))
     outside.fact = "new"
     before = [kinds(store, "r"), list(outside.calls)]
-    report = store.preflight("r")
+    report = store.preview_resume("r")
     (change,) = report.changes
     assert (change.kind, change.now, change.policy) == ("fact", NEW, "redo")
     assert len(change.effects) == 1
@@ -721,22 +726,24 @@ def caused(work: Any) -> BaseException:
 def test_mistakes_are_told(store):
     @flow
     def wrong_policy() -> None:
-        watch("x", str, on_change="perhaps")  # type: ignore[arg-type]
+        depends_on("x", str, on_change="perhaps")  # type: ignore[arg-type]
 
     @flow
     def no_function() -> None:
-        watch("x", "prices.csv")  # type: ignore[arg-type]
+        depends_on("x", "prices.csv")  # type: ignore[arg-type]
 
     @flow
     async def wrong_colour() -> None:
-        watch("x", str)
+        depends_on("x", str)
 
-    assert 'one of "go_on", "redo", "ask", "fail"' in str(caused(lambda: wrong_policy.run("r1")))
+    assert 'one of "keep", "redo", "hold", "fail"' in str(caused(lambda: wrong_policy.run("r1")))
     assert "takes a function" in str(caused(lambda: no_function.run("r2")))
-    assert "await holdfast.aio.watch" in str(caused(lambda: asyncio.run(wrong_colour.run("r3"))))
+    assert "await holdfast.aio.depends_on" in str(
+        caused(lambda: asyncio.run(wrong_colour.run("r3")))
+    )
     with pytest.raises(UsageError, match="without valid_for"):
         step(on_expired="redo")(caused)
-    with pytest.raises(UsageError, match='"ask", "fail"'):
-        flow(on_drift={"key": "go_on"})(caused)
+    with pytest.raises(UsageError, match='"hold", "fail"'):
+        flow(on_drift={"key": "keep"})(caused)
     with pytest.raises(UsageError, match="inside a flow"):
-        watch("x", str)
+        depends_on("x", str)

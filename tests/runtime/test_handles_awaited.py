@@ -31,12 +31,12 @@ def fails() -> None:
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
 
-def test_a_blocking_call_in_an_event_loop_is_refused(store: holdfast.Store) -> None:
+def test_a_blocking_call_in_an_event_loop_is_refused(store: holdfast.types.Store) -> None:
     async def main() -> None:
         handle = told.submit("r", 1)
         with pytest.raises(UsageError, match=r"await handle\.aio\.result"):
@@ -48,7 +48,7 @@ def test_a_blocking_call_in_an_event_loop_is_refused(store: holdfast.Store) -> N
     asyncio.run(main())
 
 
-def test_the_loop_goes_on_while_a_result_is_awaited(store: holdfast.Store) -> None:
+def test_the_loop_goes_on_while_a_result_is_awaited(store: holdfast.types.Store) -> None:
     async def main() -> None:
         waits = [
             asyncio.create_task(told.submit(f"r{n}", n).aio.result(PATIENCE_S)) for n in range(50)
@@ -61,7 +61,7 @@ def test_the_loop_goes_on_while_a_result_is_awaited(store: holdfast.Store) -> No
     asyncio.run(main())
 
 
-def test_what_an_awaited_handle_says(store: holdfast.Store) -> None:
+def test_what_an_awaited_handle_says(store: holdfast.types.Store) -> None:
     async def main() -> None:
         handle = await told.aio.start("r", 4)
         assert handle.aio.run_id == "r"
@@ -83,8 +83,10 @@ async def fails_async() -> None:
 
 
 @pytest.mark.parametrize("work", [fails, fails_async], ids=["sync", "async"])
-def test_a_failure_has_its_cause_from_a_handle_as_from_run(store: holdfast.Store, work) -> None:
-    async def awaited(handle: holdfast.Handle[None]) -> None:
+def test_a_failure_has_its_cause_from_a_handle_as_from_run(
+    store: holdfast.types.Store, work
+) -> None:
+    async def awaited(handle: holdfast.types.Handle[None]) -> None:
         await asyncio.wait_for(handle.aio.result(), PATIENCE_S)
 
     handle = work.start("r")
@@ -96,7 +98,7 @@ def test_a_failure_has_its_cause_from_a_handle_as_from_run(store: holdfast.Store
 
 
 def test_a_run_that_failed_again_elsewhere_has_not_the_cause_of_before(
-    store: holdfast.Store,
+    store: holdfast.types.Store,
 ) -> None:
     why = ["first", "second"]
 

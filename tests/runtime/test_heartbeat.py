@@ -63,7 +63,7 @@ def test_a_step_that_is_still_at_work_gets_its_start_written(store):
     assert kinds(store, "r") == ["run_started", "run_claimed"]
     store.engine.heartbeat.beat()
     store.engine.committer.flush()
-    store.until("r", status="running")
+    store.wait_until("r", status="running")
     assert kinds(store, "r")[2:] == ["step_started"]
     assert steps(store, "r") == {waiting.step.name: "running"}
     store.engine.heartbeat.beat()
@@ -220,7 +220,7 @@ def test_beats_while_hundreds_of_branches_begin_and_end(store):
 
     @flow
     def work() -> int:
-        return len(each(short, range(300), at_once=16))
+        return len(each(short, range(300), max_concurrency=16))
 
     over = threading.Event()
     wrong: list[BaseException] = []

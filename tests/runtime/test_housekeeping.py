@@ -39,7 +39,7 @@ def house_plain(n: int) -> int:
     return house_work(n)
 
 
-@flow(keep="30d")
+@flow(retention="30d")
 def house_kept(n: int) -> int:
     return house_work(n)
 
@@ -76,7 +76,7 @@ def timed(request: pytest.FixtureRequest) -> Iterator[testing.PrivateStore]:
 
 def test_what_is_removed_leaves_its_id(store: testing.PrivateStore) -> None:
     assert house_plain.run("gone", 1) == 2
-    assert removed(store.gc(older_than=0)) == ["gone"]
+    assert removed(store.prune(older_than=0)) == ["gone"]
     for look in (store.get, store.history, store.explain, store.handle, store.resume):
         with pytest.raises(RunDeleted, match="its id is not given again"):
             look("gone")
@@ -85,8 +85,8 @@ def test_what_is_removed_leaves_its_id(store: testing.PrivateStore) -> None:
             begin("gone", 1)
     with pytest.raises(RunDeleted), holdfast.run("gone"):
         raise AssertionError("the body is not executed")
-    assert store.list() == []
-    assert removed(store.gc(older_than=0)) == []
+    assert store.runs() == []
+    assert removed(store.prune(older_than=0)) == []
     assert store.verify() == []
 
 
@@ -95,22 +95,22 @@ def test_only_runs_that_have_ended_go(store: testing.PrivateStore) -> None:
     house_plain.submit("queued", 1)
     with pytest.raises(RunFailed):
         house_plain.run("failed", -1)
-    plan = store.gc(older_than=0, dry_run=True)
+    plan = store.prune(older_than=0, dry_run=True)
     assert (removed(plan), plan.dry_run) == (["done"], True)
     assert store.get("done").status == "completed"
-    assert removed(store.gc(older_than=0, flow="house_kept")) == []
-    assert removed(store.gc(older_than=0)) == ["done"]
-    assert removed(store.gc(older_than=0, status="failed")) == ["failed"]
+    assert removed(store.prune(older_than=0, flow="house_kept")) == []
+    assert removed(store.prune(older_than=0)) == ["done"]
+    assert removed(store.prune(older_than=0, status="failed")) == ["failed"]
     assert store.get("queued").status == "queued"
     with pytest.raises(UsageError, match="only runs that have ended"):
-        store.gc(older_than=0, status="running")
+        store.prune(older_than=0, status="running")
 
 
 def test_age_counts_from_the_end(timed: testing.PrivateStore) -> None:
     house_plain.run("old", 1)
     timed.clock.advance(86_400 * 10)
     house_plain.run("young", 1)
-    assert removed(timed.gc(older_than="10d")) == ["old"]
+    assert removed(timed.prune(older_than="10d")) == ["old"]
     assert timed.get("young").result == 2
 
 
@@ -118,14 +118,14 @@ def test_a_flow_says_how_long(timed: testing.PrivateStore) -> None:
     house_kept.run("kept", 1)
     house_plain.run("plain", 1)
     timed.clock.advance(86_400 * 29)
-    collected = timed.gc()
+    collected = timed.prune()
     assert removed(collected) == []
     assert left(collected) == {"kept": "its time is over in 1 d"}
     timed.clock.advance(86_400)
-    assert removed(timed.gc()) == ["kept"]
+    assert removed(timed.prune()) == ["kept"]
     assert timed.get("plain").status == "completed"
     with pytest.raises(UsageError, match="keep= of flow"):
-        flow(keep="a while")(lambda: None)
+        flow(retention="a while")(lambda: None)
 
 
 def test_a_worker_removes_what_its_flows_keep_no_longer(timed: testing.PrivateStore) -> None:
@@ -137,31 +137,31 @@ def test_a_worker_removes_what_its_flows_keep_no_longer(timed: testing.PrivateSt
     broom.sweep()
     timed.clock.advance(86_400 * 31)
     broom.sweep()
-    assert len(timed.list()) == 6, "a few at a time"
+    assert len(timed.runs()) == 6, "a few at a time"
     timed.clock.advance(1)
     broom.sweep()
-    assert [run.run_id for run in timed.list()] == ["plain"]
+    assert [run.run_id for run in timed.runs()] == ["plain"]
 
 
 def test_a_key_that_may_be_remembered_keeps_its_run(timed: testing.PrivateStore) -> None:
     house_keyed.run("short", 1, day=False)
     house_keyed.run("day", 1, day=True)
-    assert left(timed.gc(older_than=0)) == {
+    assert left(timed.prune(older_than=0)) == {
         "short": "its key 'house:1' of house_short_key is younger than its key_ttl",
         "day": "its key 'house-long:1' of house_day_key is younger than its key_ttl",
     }
     timed.clock.advance(3601)
-    assert removed(timed.gc(older_than=0)) == ["short"]
+    assert removed(timed.prune(older_than=0)) == ["short"]
     assert house_keyed.run("again", 1, day=False) == 1
     timed.clock.advance(86_400)
-    assert removed(timed.gc(older_than=0)) == ["again", "day"]
+    assert removed(timed.prune(older_than=0)) == ["again", "day"]
 
 
 def test_children_go_with_their_parent(store: testing.PrivateStore) -> None:
     assert house_parent.run("family", 3) == 6
-    [child] = [run.run_id for run in store.list() if run.run_id != "family"]
-    assert removed(store.gc(older_than=0, flow="house_child")) == []
-    collected = store.gc(older_than=0)
+    [child] = [run.run_id for run in store.runs() if run.run_id != "family"]
+    assert removed(store.prune(older_than=0, flow="house_child")) == []
+    collected = store.prune(older_than=0)
     assert removed(collected) == sorted(["family", child])
     assert store.verify() == []
 
@@ -172,16 +172,16 @@ def test_a_child_without_a_parent_goes_too(store: testing.PrivateStore) -> None:
     row = store.kept.get("family")
     assert row is not None
     assert store.kept.forget(row, store.kept.now_us())
-    [child] = [run.run_id for run in store.list()]
-    assert removed(store.gc(older_than=0)) == [child]
+    [child] = [run.run_id for run in store.runs()]
+    assert removed(store.prune(older_than=0)) == [child]
 
 
 def test_a_run_that_a_fork_stands_on_stays(store: testing.PrivateStore) -> None:
     house_plain.run("origin", 3)
     store.fork("origin", "fork", before="house_work", actor="test")
-    assert left(store.gc(older_than=0)) == {"origin": "run 'fork' was forked from it"}
+    assert left(store.prune(older_than=0)) == {"origin": "run 'fork' was forked from it"}
     assert house_plain.run("fork", 3) == 6
-    assert removed(store.gc(older_than=0)) == ["fork", "origin"]
+    assert removed(store.prune(older_than=0)) == ["fork", "origin"]
 
 
 def test_a_fork_that_is_made_during_the_sweep_keeps_its_origin(
@@ -197,7 +197,7 @@ def test_a_fork_that_is_made_during_the_sweep_keeps_its_origin(
         return forget(row, at_us)
 
     monkeypatch.setattr(store.kept, "forget", forked_just_before)
-    collected = store.gc(older_than=0)
+    collected = store.prune(older_than=0)
     assert removed(collected) == ["b"]
     assert left(collected) == {"a": "run 'fork' was forked from it meanwhile"}
     assert store.verify() == []
@@ -207,7 +207,7 @@ def test_a_fork_that_is_made_during_the_sweep_keeps_its_origin(
 def test_what_changed_meanwhile_stays(store: testing.PrivateStore) -> None:
     with pytest.raises(RunFailed):
         house_plain.run("r", -1)
-    asked = Asked(0, statuses=frozenset({holdfast.Status.FAILED}))
+    asked = Asked(0, statuses=frozenset({holdfast.types.Status.FAILED}))
     sweep = Sweeper(store.kept, asked)
     row = store.kept.get("r")
     assert row is not None
@@ -223,14 +223,14 @@ def test_old_values_of_memories_go_too(timed: testing.PrivateStore) -> None:
     short.delete("removed")
     short.set("stays", 1)
     timed.clock.advance(86_400 * 20)
-    assert timed.gc().beside == 1  # What was over is removed now; versions go on for 30 days.
-    assert timed.gc().beside == 0
+    assert timed.prune().beside == 1  # What was over is removed now; versions go on for 30 days.
+    assert timed.prune().beside == 0
     assert timed.kept.expired_memos() == []
     timed.clock.advance(86_400 * 20)
-    assert timed.gc().beside == 1
+    assert timed.prune().beside == 1
     timed.clock.advance(86_400 * 20)
-    assert timed.gc().beside == 1
-    assert timed.gc().beside == 0
+    assert timed.prune().beside == 1
+    assert timed.prune().beside == 0
     assert short.get("stays") == 1
     assert timed.verify() == []
 
@@ -252,7 +252,7 @@ def test_freed_pages_are_used_again_and_vacuum_gives_them_back(tmp_path: Path) -
         with holdfast.open(f"sqlite:///{path}", default=False) as store:
             for n in range(8):
                 house_heavy.with_options(store=store).run(f"{name}-{n}", 200_000)
-            assert len(store.gc(older_than=0).removed) == 8
+            assert len(store.prune(older_than=0).removed) == 8
         sizes.append(path.stat().st_size)
     assert sizes[1] < sizes[0] * 1.3, "the second eight took the place of the first"
     connection = apsw.Connection(str(path))

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio, ask, effect, flow, keyed, recorded, step, testing
+from holdfast import aio, ask, effect, flow, step, testing
+from holdfast.adapters import as_effect, as_step, step_key
 from holdfast.errors import RunFailed, RunHeld, UsageError
 from tests.runtime.stops import Stop, interrupted
 
@@ -48,7 +49,7 @@ def in_threads(calls: dict[str, Any]) -> list[Any]:
     """Call each under its key, in threads that carry the context, as frameworks do."""
 
     def under(key: str, call: Any) -> Any:
-        with keyed(key):
+        with step_key(key):
             return call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -77,7 +78,7 @@ def test_threads_of_a_framework_are_recorded_under_their_keys() -> None:
 def any_order(first: bool) -> list[Any]:
     order = ["a", "b"] if called == [] else ["b", "a"]
     result = in_threads({key: lambda key=key: look(key) for key in order})
-    with keyed("end"):
+    with step_key("end"):
         pay(1)
     return sorted(result)
 
@@ -90,11 +91,11 @@ def test_another_order_on_replay_is_the_same_run() -> None:
 @flow(name="kd-async")
 async def in_async() -> list[Any]:
     async def tool(key: str) -> str:
-        with keyed(key):
+        with step_key(key):
             return await alook(key)
 
     def blocking(amount: int) -> str:
-        with keyed(f"t{amount}"):
+        with step_key(f"t{amount}"):
             return pay(amount)
 
     one, other, *keys = await asyncio.gather(
@@ -117,7 +118,7 @@ def test_tasks_and_threads_of_an_async_flow() -> None:
 @flow(name="kd-loop")
 def loop_in_sync() -> str:
     async def agent() -> str:
-        with keyed("x"):
+        with step_key("x"):
             return await alook("x")
 
     return asyncio.run(agent())
@@ -133,7 +134,7 @@ def test_an_event_loop_inside_a_sync_flow() -> None:
 def test_the_same_key_again_is_the_next_occurrence() -> None:
     @flow(name="kd-twice")
     def twice() -> list[str]:
-        with keyed("a"):
+        with step_key("a"):
             return [look("x"), look("y")]
 
     with testing.store() as store:
@@ -146,9 +147,9 @@ def test_other_arguments_under_a_key_are_another_way() -> None:
 
     @flow(name="kd-changed")
     def changed() -> str:
-        with keyed("a"):
+        with step_key("a"):
             said = look(next(words))
-        with keyed("b"):
+        with step_key("b"):
             pay(7)
         if not called or len(called) == 2:
             raise KeyboardInterrupt
@@ -185,7 +186,7 @@ def test_an_awaited_question_in_a_task() -> None:
     @flow(name="kd-aasks")
     async def asks() -> int:
         async def tool() -> int:
-            with keyed("call_1"):
+            with step_key("call_1"):
                 return await aio.ask("How many?", name="many", type=int)
 
         return await asyncio.create_task(tool())
@@ -209,7 +210,7 @@ def test_without_a_key_the_colour_is_that_of_the_flow() -> None:
 
 @pytest.mark.parametrize("key", ["", 7])
 def test_a_key_is_a_text(key: Any) -> None:
-    with pytest.raises(UsageError, match="step_key="), keyed(key):
+    with pytest.raises(UsageError, match="step_key="), step_key(key):
         pass
 
 
@@ -218,10 +219,10 @@ def test_functions_recorded_under_any_name() -> None:
 
     @flow(name="kd-recorded")
     def tools() -> list[Any]:
-        one = recorded(lambda text: text + "!", name="search")
-        other = recorded(lambda text: text + "?", name="search")
-        send = recorded(sent.append, name="send", effect=True, on_doubt="fail")
-        with keyed("call_1"):
+        one = as_step(lambda text: text + "!", name="search")
+        other = as_step(lambda text: text + "?", name="search")
+        send = as_effect(sent.append, name="send", on_doubt="fail")
+        with step_key("call_1"):
             send("mail")
         return [one("a"), other.with_options(step_key="k")("b")]
 
@@ -234,11 +235,11 @@ def test_functions_recorded_under_any_name() -> None:
 
 def test_recorded_has_the_options_of_its_kind() -> None:
     with pytest.raises(UsageError, match="@effect"):
-        recorded(print, name="p", on_doubt="ask")
+        as_step(print, name="p", on_doubt="hold")
     with pytest.raises(UsageError, match="no option"):
-        recorded(print, name="p", colour="red")
+        as_step(print, name="p", colour="red")
     with pytest.raises(UsageError, match="cannot stand in a name"):
-        recorded(print, name="a/b")
+        as_step(print, name="a/b")
 
 
 def test_many_threads_take_keys_of_one_name() -> None:
@@ -248,7 +249,7 @@ def test_many_threads_take_keys_of_one_name() -> None:
     def many() -> int:
         def one(_: int) -> str:
             together.wait()
-            with keyed("k"):
+            with step_key("k"):
                 return look("x")
 
         with ThreadPoolExecutor(8) as pool:
@@ -267,7 +268,7 @@ def test_a_memory_that_is_not_recorded() -> None:
             notes = own.memory("notes", recorded=False)
             notes.update({"a": 1, "b": 2})
             notes.update({"c": 3}, delete=["a"])
-            assert [it.key for it in notes.list()] == ["b", "c"]
+            assert [it.key for it in notes.items()] == ["b", "c"]
         plain = store.memory("notes", recorded=False)
         plain.set("k", plain.get("k", 0) + 1)
         return int(plain.get("k"))
@@ -320,7 +321,7 @@ def cut() -> list[str]:
             return under_key(what)
 
     def under_key(what: str) -> str:
-        with keyed("k"):
+        with step_key("k"):
             return shaky(what)
 
     return [insist("a"), insist("b"), look("end")]
@@ -344,7 +345,7 @@ def test_each_call_that_was_cut_short_gets_its_own_key_back(first: str) -> None:
     @flow(name=f"kd-cut-both-{first}")
     async def both() -> None:
         for what in ("a", "b", first, "ab".replace(first, ""), "c"):
-            with keyed("k"), contextlib.suppress(CutShort):
+            with step_key("k"), contextlib.suppress(CutShort):
                 await ashaky(what)
 
     with testing.store() as store:
@@ -363,7 +364,7 @@ def test_a_long_key_is_cut_and_told_from_others() -> None:
     def long() -> list[str]:
         found = []
         for end in "ab":
-            with keyed("x" * 1000 + end):
+            with step_key("x" * 1000 + end):
                 found.append(look(end))
         return found
 
@@ -380,10 +381,10 @@ def stopped_once(run_id: str, asks: dict[str, str], stop: Stop) -> Any:
 
     @flow(name="kd-changing")
     def changing() -> tuple[str, str]:
-        with keyed("k"):
+        with step_key("k"):
             found = look(asks["what"])
         stop.here()
-        with keyed("next"):
+        with step_key("next"):
             return found, look("next")
 
     return lambda: changing.run(run_id)
@@ -411,10 +412,10 @@ def test_what_is_recorded_under_a_key_behind_an_accepted_change_binds_again() ->
 
         @flow(name="kd-later")
         def later() -> str:
-            with keyed("k"):
+            with step_key("k"):
                 look(asks["what"])
             stops[0].here()
-            with keyed("more"):
+            with step_key("more"):
                 found = look(asks["more"])
             stops[1].here()
             return found
@@ -446,7 +447,7 @@ def test_a_step_that_never_had_an_outcome_may_be_called_with_other_arguments() -
 
         @flow(name="kd-reaching")
         def reaching() -> str:
-            with keyed("k"):
+            with step_key("k"):
                 found = reach(ports["now"])
             again.here()
             return found

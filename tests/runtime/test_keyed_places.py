@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import effect, flow, keyed, step, testing
+from holdfast import effect, flow, step, testing
+from holdfast.adapters import step_key
 from holdfast.errors import RunFailed
 
 place = ["?"]
@@ -28,7 +29,7 @@ def pay(amount: int) -> str:
 def keys_of(work: Any) -> list[str]:
     @flow(name=f"kp-{work.__name__}")
     def run() -> None:
-        with keyed(lambda: place[0]):
+        with step_key(lambda: place[0]):
             work()
 
     with testing.store() as store:
@@ -48,9 +49,9 @@ def test_a_function_is_asked_at_each_call() -> None:
 def test_a_key_inside_stands_behind_the_place_unless_it_is_unique() -> None:
     def nested() -> None:
         place[0] = "one"
-        with keyed("inner"):
+        with step_key("inner"):
             look("x")
-        with keyed("call_17", unique=True):
+        with step_key("call_17", unique=True):
             look("x")
         look.with_options(step_key="own")("x")
 
@@ -60,10 +61,10 @@ def test_a_key_inside_stands_behind_the_place_unless_it_is_unique() -> None:
 @flow(name="kp-resumes")
 def resumes() -> list[str]:
     """Goes on from the middle, as a graph does from a checkpoint: the first place is skipped."""
-    done = holdfast.current_run()
+    done = holdfast.context.current_run()
     assert done is not None
     result = []
-    with keyed(lambda: place[0]):
+    with step_key(lambda: place[0]):
         for place[0] in ("b", "c") if paid else ("a", "b", "c"):
             result.append(pay(5))
             if len(paid) == 1:
@@ -81,17 +82,17 @@ def test_what_goes_on_from_the_middle_skips_no_effect() -> None:
     assert paid == [5, 5, 5]
 
 
-@pytest.mark.parametrize("what", ["now", "rng", "new_id"])
+@pytest.mark.parametrize("what", ["now", "rng", "uuid4"])
 def test_recorded_facts_have_keys_there_too(what: str) -> None:
     def facts() -> None:
         place[0] = "one"
-        getattr(holdfast, what)()
+        getattr(holdfast.context, what)()
         place[0] = "two"
-        getattr(holdfast, what)()
+        getattr(holdfast.context, what)()
 
     @flow(name=f"kp-{what}")
     def run() -> Any:
-        with keyed(lambda: place[0]):
+        with step_key(lambda: place[0]):
             facts()
 
     with testing.store() as store:
@@ -103,7 +104,7 @@ def test_recorded_facts_have_keys_there_too(what: str) -> None:
 def test_what_counts_from_the_beginning_is_refused_there() -> None:
     @flow(name="kp-refused")
     def run() -> None:
-        with keyed(lambda: "one"):
+        with step_key(lambda: "one"):
             holdfast.gather(lambda: look("x"))
 
     with testing.store(), pytest.raises(RunFailed, match="UsageError"):

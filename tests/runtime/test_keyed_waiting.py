@@ -6,16 +6,17 @@ import asyncio
 import time
 from typing import Any
 
-from holdfast import effect, flow, keyed, testing
+from holdfast import effect, flow, testing
+from holdfast.adapters import step_key
 
 
 def test_an_approval_in_a_thread_of_an_async_flow() -> None:
-    @effect(name="kw-pay", approve=True)
+    @effect(name="kw-pay", needs_approval=True)
     def pay(amount: int) -> int:
         return amount
 
     def tool() -> int:
-        with keyed("call_1"):
+        with step_key("call_1"):
             return pay(3)
 
     @flow(name="kw-async")

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, each, flow, gather, step, turns
-from holdfast.errors import RunFailed, RunHeld, StepFailed, TurnLimit, UsageError
+from holdfast.errors import RunFailed, RunHeld, StepFailed, TurnLimitReached, UsageError
 from tests.runtime.stops import Stop, interrupted, steps
 
 
@@ -48,7 +48,7 @@ def test_each_turn_gets_a_decoded_copy(store):
 
     @flow
     def work() -> list[str]:
-        for chat in turns(first, limit=10):
+        for chat in turns(first, max_turns=10):
             if given:
                 given[-1].messages.append("too late")  # An object of a turn that is over.
             given.append(chat)
@@ -67,7 +67,7 @@ def test_a_resume_starts_at_the_last_turn(store):
 
     @flow
     def work() -> list[int]:
-        for state in turns({"done": []}, limit=10):  # type: ignore[var-annotated]
+        for state in turns({"done": []}, max_turns=10):  # type: ignore[var-annotated]
             done = state["done"]
             if len(done) == 5:
                 return done
@@ -89,7 +89,7 @@ def test_a_resume_reads_little_and_the_whole_still_verifies(sqlite):
     @flow
     def work() -> int:
         pond(-1)
-        for state in turns({"i": 0}, limit=200):
+        for state in turns({"i": 0}, max_turns=200):
             if state["i"] == 100:
                 stop.here()
             if state["i"] == 101:
@@ -113,7 +113,7 @@ def test_loop_state_replaces_the_state(store):
 
     @flow
     def work() -> int:
-        loop: Any = turns((0,), limit=10)
+        loop: Any = turns((0,), max_turns=10)
         for numbers in loop:
             if len(numbers) == 4:
                 return sum(numbers)
@@ -130,7 +130,7 @@ def test_loop_state_replaces_the_state(store):
 def test_a_state_that_was_rebound_is_noticed(holdfast_store):
     @flow
     def work() -> None:
-        for chat in turns(Chat(), limit=10):
+        for chat in turns(Chat(), max_turns=10):
             found = pond(1)
             chat = Chat([f"{found}"])  # noqa: F841 - the mistake that is meant
 
@@ -142,7 +142,7 @@ def test_a_turn_without_steps_may_leave_its_state(holdfast_store):
     @flow
     def work() -> int:
         count = 0
-        for _ in turns({}, limit=5):
+        for _ in turns({}, max_turns=5):
             count += 1
             if count == 5:
                 return count
@@ -155,9 +155,9 @@ def test_the_limit(holdfast_store):
     @flow
     def work() -> str:
         try:
-            for state in turns({"i": 0}, limit=3):
+            for state in turns({"i": 0}, max_turns=3):
                 state["i"] += 1 + 0 * pond(state["i"])
-        except TurnLimit as limit:
+        except TurnLimitReached as limit:
             return f"{limit.loop} {limit.limit} {pond(9)}"
         return ""
 
@@ -170,9 +170,9 @@ def test_the_limit(holdfast_store):
 def test_a_limit_that_is_none(holdfast_store, limit):
     @flow
     def work() -> None:
-        turns({}, limit=limit)
+        turns({}, max_turns=limit)
 
-    with pytest.raises(RunFailed, match="limit="):
+    with pytest.raises(RunFailed, match="max_turns="):
         work.run("r")
 
 
@@ -197,7 +197,7 @@ def test_outside_a_flow_and_in_the_wrong_colour(holdfast_store):
 def test_one_loop_object_is_looped_over_once(holdfast_store):
     @flow
     def work() -> None:
-        loop: Any = turns({}, limit=5)
+        loop: Any = turns({}, max_turns=5)
         for _ in loop:
             break
         for _ in loop:
@@ -213,11 +213,11 @@ def test_one_loop_object_is_looped_over_once(holdfast_store):
 def nested(i: int, stop: Stop | None = None) -> int:
     """Two turns outside, two inside each, and a step before, between and after."""
     pond(100)
-    for outer in turns({"i": 0}, limit=5):
+    for outer in turns({"i": 0}, max_turns=5):
         if outer["i"] == 2:
             break
         pond(outer["i"])
-        for inner in turns({"j": 0}, limit=5):
+        for inner in turns({"j": 0}, max_turns=5):
             if inner["j"] == 2:
                 break
             pond(10 * outer["i"] + inner["j"])
@@ -263,7 +263,7 @@ def test_two_loops_one_after_the_other(store):
     @flow
     def work() -> int:
         for which in range(2):
-            for state in turns({"i": 0}, limit=5):
+            for state in turns({"i": 0}, max_turns=5):
                 if state["i"] == 2:
                     break
                 state["i"] += 1 + 0 * pond(10 * which + state["i"])
@@ -289,7 +289,7 @@ def test_two_loops_one_after_the_other(store):
 @pytest.mark.parametrize("way", ["break", "return", "raise", "limit", "held in a name"])
 def test_after_a_loop_keys_are_in_the_outer_scope_again(holdfast_store, way):
     def looping() -> None:
-        loop = turns({"i": 0}, limit=1)
+        loop = turns({"i": 0}, max_turns=1)
         for state in loop:
             pond(1)
             state["i"] += 1
@@ -305,14 +305,14 @@ def test_after_a_loop_keys_are_in_the_outer_scope_again(holdfast_store, way):
     @flow
     def work() -> None:
         if way == "held in a name":
-            loop = turns({"i": 0}, limit=1)
+            loop = turns({"i": 0}, max_turns=1)
             for _ in loop:
                 pond(1)
                 break
         else:
             try:
                 looping()
-            except (LookupError, TurnLimit) as error:
+            except (LookupError, TurnLimitReached) as error:
                 kept.append(error)  # With its traceback, and all the frames in it.
         pond(2)
 
@@ -328,7 +328,7 @@ def test_an_iterator_that_is_kept_does_not_keep_the_scope(holdfast_store, way):
 
     @flow
     def work() -> None:
-        loop = turns({"i": 0}, limit=3)
+        loop = turns({"i": 0}, max_turns=3)
         kept = iter(loop) if way == "iter" else generated(loop)
         for _ in kept:
             pond(1)
@@ -345,14 +345,14 @@ def test_async_loops(store):
     @flow
     async def work() -> int:
         await apond(100)
-        loop = aio.turns({"i": 0}, limit=9)
+        loop = aio.turns({"i": 0}, max_turns=9)
         async for state in loop:
             if state["i"] == 3:
                 break
             state["i"] += 1 + 0 * await apond(state["i"])
             if state["i"] == 2:
                 stop.here()
-        async for state in aio.turns({"i": 0}, limit=1):
+        async for state in aio.turns({"i": 0}, max_turns=1):
             await apond(7)
             break
         return await apond(200)
@@ -375,7 +375,7 @@ def test_leaving_by_an_exception_saves_nothing_and_replays_the_turn(store):
 
     @flow
     def work() -> int:
-        for state in turns({"i": 0}, limit=9):
+        for state in turns({"i": 0}, max_turns=9):
             if state["i"] == 3:
                 return state["i"]
             pond(state["i"])
@@ -396,7 +396,7 @@ def test_leaving_by_an_exception_saves_nothing_and_replays_the_turn(store):
 
 
 def looping(name: int, stop: Stop | None = None) -> int:
-    for state in turns({"i": 0}, limit=9):
+    for state in turns({"i": 0}, max_turns=9):
         if state["i"] == 3:
             return name
         pond(10 * name + state["i"])
@@ -426,7 +426,7 @@ def test_async_loops_in_branches(store):
     stop = Stop()
 
     async def alooping(name: int) -> int:
-        async for state in aio.turns({"i": 0}, limit=9):
+        async for state in aio.turns({"i": 0}, max_turns=9):
             if state["i"] == 3:
                 return name
             await apond(10 * name + state["i"])
@@ -450,7 +450,7 @@ def test_branches_in_a_loop(store):
 
     @flow
     def work() -> int:
-        for state in turns({"i": 0}, limit=9):
+        for state in turns({"i": 0}, max_turns=9):
             if state["i"] == 3:
                 return state["i"]
             each(pond, [10 * state["i"], 10 * state["i"] + 1])
@@ -471,10 +471,10 @@ def test_now_and_emit_in_a_loop_are_not_steps_of_the_outer_scope(store):
 
     @flow
     def work() -> None:
-        for state in turns({"i": 0}, limit=9):
+        for state in turns({"i": 0}, max_turns=9):
             if state["i"] == 3:
                 break
-            seen.append((state["i"], holdfast.new_id()))
+            seen.append((state["i"], str(holdfast.context.uuid4())))
             holdfast.emit(state["i"])
             pond(state["i"])
             if state["i"] == 2:
@@ -501,7 +501,7 @@ def test_a_failure_that_is_handled_in_a_turn_replays(store):
 
     @flow
     def work() -> int:
-        for state in turns({"i": 0, "failed": 0}, limit=9):
+        for state in turns({"i": 0, "failed": 0}, max_turns=9):
             if state["i"] == 3:
                 return state["failed"]
             try:
@@ -541,7 +541,7 @@ class Moved:
 
 
 def counted(stop: Stop, first: str, name: str | None = None) -> list[str]:
-    for seen in turns([first], limit=9, name=name):
+    for seen in turns([first], max_turns=9, name=name):
         if len(seen) == 3:
             stop.here()
             return seen
@@ -583,7 +583,7 @@ def test_a_loop_without_a_name_is_accepted_with_another_first_state_if_its_body_
 
 
 def another(stop: Stop) -> list[str]:
-    for seen in turns(["a"], limit=9):
+    for seen in turns(["a"], max_turns=9):
         calls.append("another")
         seen.append("another")
         if len(seen) == 4:
@@ -608,7 +608,7 @@ def test_another_loop_is_not_accepted_by_anybody(store):
 
 
 async def counted_async(stop: Stop) -> list[str]:
-    async for seen in aio.turns(["a"], limit=9):
+    async for seen in aio.turns(["a"], max_turns=9):
         if len(seen) == 3:
             stop.here()
             return seen
@@ -617,7 +617,7 @@ async def counted_async(stop: Stop) -> list[str]:
 
 
 async def another_async(stop: Stop) -> list[str]:
-    async for seen in aio.turns(["a"], limit=9):
+    async for seen in aio.turns(["a"], max_turns=9):
         calls.append("another")
         seen.append("another")
         if len(seen) == 4:

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Observer, Retry, effect, flow, step, testing, usage
+from holdfast import Retry, effect, flow, step, testing
 from holdfast._core.measures import MINUTE_US, Counts, Measure, merged
 from holdfast._runtime.measuring import IDLE_US
+from holdfast.context import record_usage
 from holdfast.errors import RunFailed, RunHeld, StoreFailed
+from holdfast.observers import Observer
 from holdfast.testing import StoreFaults
+from tests.attempts import attempt
 from tests.runtime.facts import until
 
 ALWAYS = 1 << 60
@@ -25,10 +28,10 @@ NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 gate = threading.Event()
 
 
-@step(name="measured look", retry=Retry(attempts=3, first_s=0.0001))
+@step(name="measured look", retry=Retry(attempts=3, initial_wait_s=0.0001))
 def look(number: int) -> int:
-    usage(model="m", input_tokens=10, output_tokens=5, cost=0.5)
-    if number % 2 and holdfast.attempt() == 1:
+    record_usage(model="m", input_tokens=10, output_tokens=5, cost_usd=0.5)
+    if number % 2 and attempt() == 1:
         raise OSError("busy")
     return number
 
@@ -228,13 +231,13 @@ class Spans(Observer):
     def __init__(self) -> None:
         self.seen = 0
 
-    def attempt_began(self, attempt):
+    def attempt_started(self, attempt):
         self.seen += 1
         attempt.traced = self.seen % 2 == 0
 
 
 def test_attempts_with_a_span_are_counted(store):
-    end = holdfast.observe(Spans())
+    end = holdfast.observers.observe(Spans())
     try:
         for number in (2, 4, 6):
             order.run(f"o{number}", number)

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Retry, aio, each, effect, flow, step, testing, turns
-from holdfast.errors import RunFailed, StepFailed, UsageError, ValueRefused
+from holdfast.errors import NotSerializable, RunFailed, StepFailed, UsageError
 
 
 @dataclasses.dataclass
@@ -22,7 +22,7 @@ class Preference:
     sizes: tuple[int, ...]
 
 
-holdfast.register(Preference)
+holdfast.versioning.register_type(Preference)
 
 
 def kinds(store: testing.PrivateStore, run_id: str) -> list[str]:
@@ -40,7 +40,7 @@ def test_values_are_read_as_they_were_written(store: testing.PrivateStore) -> No
     value = {"who": Preference("red", (1, 2)), "raw": b"\x00\xff", "text": "x" * 50_000}
     assert notes.set("a", value)
     assert notes.get("a") == value
-    entry = notes.entry("a")
+    entry = notes.item("a")
     assert entry is not None
     assert (entry.key, entry.version, entry.run_id, entry.expires_at) == ("a", 1, None, None)
     assert notes.set("a", None)
@@ -78,10 +78,10 @@ def test_a_list_is_by_key_and_in_pages(store: testing.PrivateStore) -> None:
     for n, name in enumerate(reversed(names)):
         many.set(name, n)
     many.set("other", 0)
-    assert [entry.key for entry in many.list("user:")] == names
-    assert [entry.key for entry in many.list("user:", limit=120)] == names[:120]
-    assert [entry.key for entry in many.list("user:", after="user:228")] == ["user:229"]
-    assert many.list()[0].key == "other"
+    assert [entry.key for entry in many.items("user:")] == names
+    assert [entry.key for entry in many.items("user:", limit=120)] == names[:120]
+    assert [entry.key for entry in many.items("user:", after="user:228")] == ["user:229"]
+    assert many.items()[0].key == "other"
 
 
 def test_a_value_is_gone_after_its_time() -> None:
@@ -94,7 +94,7 @@ def test_a_value_is_gone_after_its_time() -> None:
         assert short.get("k") == 1
         clock.advance(1)
         assert short.get("k") is None
-        assert [entry.key for entry in short.list()] == ["stays"]
+        assert [entry.key for entry in short.items()] == ["stays"]
         assert short.set("k", 2, if_version=0)
 
 
@@ -112,7 +112,7 @@ def test_what_is_over_is_removed_from_the_store_too() -> None:
         assert asyncio.run(_removed("other")) == 1
         other.set("k", "secret", ttl="90s")
         clock.advance(90)
-        assert store.gc().beside == 1
+        assert store.prune().beside == 1
         assert store.kept.expired_memos() == []
         assert other.get("stays") == 1
 
@@ -134,7 +134,7 @@ def test_what_is_written_anew_beside_a_sweep_stays(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(store.kept, "expired_memos", beside)
         assert short.remove_expired() == 2
         assert listed() == []
-        assert [(entry.key, entry.value) for entry in short.list()] == [("b", "new")]
+        assert [(entry.key, entry.value) for entry in short.items()] == [("b", "new")]
 
 
 async def _removed(name: str) -> int:
@@ -158,9 +158,9 @@ def test_a_key_that_cannot_be_one(key: Any, store: testing.PrivateStore) -> None
 
 def test_values_that_would_not_survive_are_refused(store: testing.PrivateStore) -> None:
     odd = holdfast.memory("odd")
-    with pytest.raises(ValueRefused, match="memory 'odd', 'k'"):
+    with pytest.raises(NotSerializable, match="memory 'odd', 'k'"):
         odd.set("k", object())
-    with pytest.raises(ValueRefused, match=r"at most 1,048,576; keep it in a file"):
+    with pytest.raises(NotSerializable, match=r"at most 1,048,576; keep it in a file"):
         odd.set("k", "x" * 1_100_000)
     with pytest.raises(UsageError, match="if_version=-1"):
         odd.set("k", 1, if_version=-1)
@@ -179,9 +179,9 @@ def memory_notes(text: str) -> list[Any]:
     mine.set("k", text)
     mine.set("gone", text)
     mine.delete("gone")
-    entry = mine.entry("k")
+    entry = mine.item("k")
     assert entry is not None
-    listed = [found.key for found in mine.list()]
+    listed = [found.key for found in mine.items()]
     return [before, mine.get("k"), entry.version, listed, mine.get("gone")]
 
 
@@ -195,7 +195,7 @@ def test_a_step_sees_what_it_wrote_and_others_see_it_afterwards(
 ) -> None:
     holdfast.memory("steps").set("k", "before")
     assert memory_in_step.run("r", "now") == ["before", "now", 0, ["k"], None]
-    entry = holdfast.memory("steps").entry("k")
+    entry = holdfast.memory("steps").item("k")
     assert entry is not None
     assert (entry.value, entry.version, entry.run_id) == ("now", 2, "r")
     holdfast.memory("steps").set("k", "later")
@@ -207,7 +207,7 @@ def test_a_step_sees_what_it_wrote_and_others_see_it_afterwards(
 tries: list[int] = []
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def memory_fails_first() -> int:
     mine = holdfast.memory("tries")
     tries.append(1)
@@ -251,7 +251,7 @@ def memory_of_failures() -> list[Any]:
 def test_what_a_failed_attempt_wrote_is_dropped(store: testing.PrivateStore) -> None:
     tries.clear()
     assert memory_of_failures.run("r") == [2, 7, "memory_fails", "memory_unstorable"]
-    assert {entry.key: entry.value for entry in holdfast.memory("tries").list()} == {"k": 2}
+    assert {entry.key: entry.value for entry in holdfast.memory("tries").items()} == {"k": 2}
 
 
 @step(commit="grouped")
@@ -262,7 +262,7 @@ def memory_grouped(n: int) -> int:
 
 @step
 def memory_read_back() -> int:
-    return len(holdfast.memory("grouped").list("k"))
+    return len(holdfast.memory("grouped").items("k"))
 
 
 @flow
@@ -299,7 +299,7 @@ def test_a_transaction_takes_its_memories_along(store: testing.PrivateStore) -> 
     assert holdfast.memory("transaction").get("k") == 1
 
 
-@effect(on_doubt="ask")
+@effect(on_doubt="hold")
 def memory_in_effect() -> int:
     holdfast.memory("effects").set("sent", True)
     return 1
@@ -343,7 +343,7 @@ def memory_in_flow() -> list[Any]:
     wrote = mine.set("k", "mine", ttl="1h")
     first = mine.set("once", 1, if_version=0)
     second = mine.set("once", 2, if_version=0)
-    listed = [entry.key for entry in mine.list()]
+    listed = [entry.key for entry in mine.items()]
     mine.delete("once")
     memory_boundary()
     return [seen, wrote, first, second, listed, mine.version("once")]
@@ -392,7 +392,7 @@ def test_another_key_in_the_recorded_part_diverges(store: testing.PrivateStore) 
 async def memory_async_step() -> list[Any]:
     mine = aio.memory("async")
     await mine.set("of step", 1)
-    return [await mine.get("of step"), [entry.key for entry in await mine.list()]]
+    return [await mine.get("of step"), [entry.key for entry in await mine.items()]]
 
 
 @flow
@@ -403,7 +403,7 @@ async def memory_async(n: int) -> list[Any]:
     told = await memory_async_step()
     taken = await mine.set("a", 0, if_version=0)
     await mine.delete("b")
-    return [both, told, taken, await mine.version("a"), (await mine.entry("b")) is None]
+    return [both, told, taken, await mine.version("a"), (await mine.item("b")) is None]
 
 
 def test_awaited(store: testing.PrivateStore) -> None:
@@ -479,7 +479,7 @@ def memory_of_another_store() -> None:
     elsewhere[0].memory("x").set("k", 1)
 
 
-elsewhere: list[holdfast.Store] = []
+elsewhere: list[holdfast.types.Store] = []
 
 
 def test_a_memory_of_another_store_is_refused_in_a_run(store: testing.PrivateStore) -> None:
@@ -503,7 +503,7 @@ def test_killed_at_every_boundary() -> None:
 @flow
 def memory_in_turns() -> list[Any]:
     mine = holdfast.memory("turns")
-    for state in turns([0], limit=9):
+    for state in turns([0], max_turns=9):
         mine.set("n", len(state))
         state.append(mine.get("n") + mine.get("other", 0))
         memory_boundary()
@@ -521,8 +521,8 @@ def branch(n: int) -> int:
 
 @flow
 def memory_in_branches() -> list[int]:
-    done = list(each(branch, [1, 2, 3], at_once=3))
-    return [*done, len(holdfast.memory("branches").list("k"))]
+    done = list(each(branch, [1, 2, 3], max_concurrency=3))
+    return [*done, len(holdfast.memory("branches").items("k"))]
 
 
 @pytest.mark.parametrize(

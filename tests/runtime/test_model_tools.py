@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import effect, flow, step, use
+from holdfast import effect, flow, resource, step
 from holdfast.errors import RunFailed, RunHeld, UsageError
-from holdfast.integrations.tools import Call, Tools, tool
+from holdfast.integrations.tools import ToolCall, Tools, tool
 
 
 @dataclass
@@ -95,7 +95,7 @@ def test_what_the_provider_is_told() -> None:
 
 
 @tool(unrecorded=("session",))
-def lookup(order: str, client: Any = use(make_client), session: Any = None) -> str:
+def lookup(order: str, client: Any = resource(make_client), session: Any = None) -> str:
     del client, session
     return order
 
@@ -264,7 +264,7 @@ def test_results_in_the_shapes_of_the_other_protocols() -> None:
         ],
     }
     assert asyncio.run(box.aio.answer_responses(response))[0]["output"] == "2"
-    assert asyncio.run(Tools([awaited]).aio.run([Call("c", "awaited", "{}")]))[0].is_error
+    assert asyncio.run(Tools([awaited]).aio.run([ToolCall("c", "awaited", "{}")]))[0].is_error
 
 
 together = threading.Barrier(2)
@@ -277,7 +277,7 @@ def meets(other: str) -> str:
 
 
 def test_calls_of_one_reply_are_made_at_the_same_time() -> None:
-    calls = [Call("a", "meets", {"other": "b"}), Call("b", "meets", {"other": "a"})]
+    calls = [ToolCall("a", "meets", {"other": "b"}), ToolCall("b", "meets", {"other": "a"})]
     assert [it.content for it in Tools([meets]).run(calls)] == ["b", "a"]
 
 
@@ -302,9 +302,9 @@ def test_an_effect_in_doubt_stops_the_run_and_is_no_result() -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(UsageError, match="outside a run"):
-        Tools([mt_pay]).run([Call("c", "mt_pay", {"amount": 1})])
+        Tools([mt_pay]).run([ToolCall("c", "mt_pay", {"amount": 1})])
     with pytest.raises(UsageError, match="tools.aio"):
-        Tools([awaited]).run([Call("c", "awaited", {"x": 1})])
+        Tools([awaited]).run([ToolCall("c", "awaited", {"x": 1})])
     with pytest.raises(UsageError, match="two tools have one name"):
         Tools([plain, plain])
     with pytest.raises(UsageError, match="give it its options there"):
@@ -337,7 +337,7 @@ def test_calls_without_an_id_are_known_by_their_place(call_id: Any) -> None:
     box = Tools([notes])
 
     def turn(*texts: str) -> list[str]:
-        calls = [Call(call_id, "notes", {"text": text}) for text in texts]
+        calls = [ToolCall(call_id, "notes", {"text": text}) for text in texts]
         assert [it.id for it in box.run(calls)] == [call_id] * len(texts)
         return [it.content for it in box.run(calls)]
 
@@ -379,7 +379,7 @@ def test_halves_of_characters_are_told_to_the_model(name: str, arguments: Any) -
 
     @flow(name="mt-halves")
     def agent() -> bool:
-        [result] = Tools([echoes]).run([Call("call_a", name, arguments)])
+        [result] = Tools([echoes]).run([ToolCall("call_a", name, arguments)])
         return result.is_error and result.content.startswith("BadArguments: ")
 
     with holdfast.open("memory:"):
@@ -413,7 +413,7 @@ def test_arguments_that_cannot_be_kept_are_told_to_the_model(name: str, odd: str
 
     @flow(name="mt-odd")
     def agent() -> str:
-        [result] = Tools([saves]).run([Call("call_a", name, ODD[odd])])
+        [result] = Tools([saves]).run([ToolCall("call_a", name, ODD[odd])])
         return result.content
 
     with holdfast.open("memory:"):

@@ -5,29 +5,21 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast import (
-    ObservedAttempt,
-    ObservedEntry,
-    ObservedRun,
-    Observer,
-    Retry,
-    effect,
-    flow,
-    step,
-)
+from holdfast import Retry, effect, flow, step
+from holdfast.observers import ObservedAttempt, ObservedEntry, ObservedRun, Observer
 
 
 class Ear(Observer):
     def __init__(self) -> None:
         self.heard: list[tuple] = []
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         self.heard.append(("taken", run.run_id, resumed))
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         self.heard.append(("left", run.run_id, status))
 
-    def attempt_began(self, attempt: ObservedAttempt):
+    def attempt_started(self, attempt: ObservedAttempt):
         self.heard.append(("began", attempt.key, attempt.number))
         return attempt.key
 
@@ -36,14 +28,14 @@ class Ear(Observer):
         error = type(attempt.error).__name__ if attempt.error else None
         self.heard.append(("ended", attempt.key, error, attempt.usage))
 
-    def written(self, run: ObservedRun, entries) -> None:
+    def entries_committed(self, run: ObservedRun, entries) -> None:
         self.heard += [("entry", entry.kind, entry.step) for entry in entries]
 
 
 @pytest.fixture
 def ear():
     ear = Ear()
-    end = holdfast.observe(ear)
+    end = holdfast.observers.observe(ear)
     yield ear
     end()
 
@@ -51,10 +43,10 @@ def ear():
 tries = {"n": 0}
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def watched_search(topic: str) -> str:
     tries["n"] += 1
-    holdfast.usage(model="m-1", input_tokens=3, output_tokens=4)
+    holdfast.context.record_usage(model="m-1", input_tokens=3, output_tokens=4)
     if tries["n"] == 1:
         raise OSError("busy")
     return topic.upper()
@@ -136,10 +128,10 @@ def test_an_attempt_that_ran_out_of_time_is_told_with_its_error(holdfast_store, 
     assert ("ended", "watched-slow", "TimeoutError", None) in ear.heard
 
 
-@effect(name="watched-charge", on_doubt="retry", retry=Retry(attempts=2, first_s=0.001))
+@effect(name="watched-charge", on_doubt="retry", retry=Retry(attempts=2, initial_wait_s=0.001))
 def watched_charge() -> None:
     tries["n"] += 1
-    holdfast.usage(input_tokens=tries["n"])
+    holdfast.context.record_usage(input_tokens=tries["n"])
     if tries["n"] == 1:
         raise OSError("cut")
 
@@ -160,10 +152,10 @@ def test_a_run_that_is_taken_up_is_told_with_its_past(holdfast_store):
     taken: list[ObservedRun] = []
 
     class Past(Observer):
-        def taken(self, run, *, resumed):
+        def run_claimed(self, run, *, resumed):
             taken.append(run)
 
-    end = holdfast.observe(Past())
+    end = holdfast.observers.observe(Past())
     try:
         with pytest.raises(holdfast.errors.RunFailed):
             watched_past.run("watched-10", 1)
@@ -194,35 +186,35 @@ def watched_past(number: int) -> int:
 
 
 class Broken(Observer):
-    def attempt_began(self, attempt):
+    def attempt_started(self, attempt):
         raise RuntimeError("no")
 
-    def written(self, run, entries):
+    def entries_committed(self, run, entries):
         raise RuntimeError("no")
 
-    def left(self, run, status):
+    def run_released(self, run, status):
         raise RuntimeError("no")
 
 
 def test_an_observer_that_raises_harms_nothing(holdfast_store, ear, caplog):
-    end = holdfast.observe(Broken())
+    end = holdfast.observers.observe(Broken())
     try:
         assert watched_report.run("watched-4", "a") == "published A"
     finally:
         end()
     assert ("left", "watched-4", "completed") in ear.heard
     told = [record for record in caplog.records if "Broken" in record.getMessage()]
-    assert {record.args[1] for record in told} == {"attempt_began", "written", "left"}
+    assert {record.args[1] for record in told} == {"attempt_started", "written", "left"}
 
 
 def test_values_are_no_facts(holdfast_store):
     seen: list[ObservedEntry] = []
 
     class Facts(Observer):
-        def written(self, run, entries):
+        def entries_committed(self, run, entries):
             seen.extend(entries)
 
-    end = holdfast.observe(Facts())
+    end = holdfast.observers.observe(Facts())
     try:
         watched_report.run("watched-5", "secret-topic")
     finally:
@@ -233,4 +225,4 @@ def test_values_are_no_facts(holdfast_store):
 
 def test_only_an_observer_is_taken():
     with pytest.raises(holdfast.errors.UsageError, match="subclass of Observer"):
-        holdfast.observe(object())  # type: ignore[arg-type]
+        holdfast.observers.observe(object())  # type: ignore[arg-type]

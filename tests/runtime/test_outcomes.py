@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Done, Fail, Retry, effect, flow, step, testing
-from holdfast.errors import RunFailed, RunHeld, StepFailed, StoreFailed, ValueRefused
+from holdfast import Done, Retry, effect, flow, step, testing
+from holdfast.errors import NotSerializable, RunFailed, RunHeld, StepFailed, StoreFailed
+from holdfast.types import Failed
 from tests.runtime.stops import Stop, interrupted, kinds, steps
 
 
@@ -109,7 +110,7 @@ def test_step_failed_is_the_same_live_and_replayed(store):
     seen: list[tuple[Any, ...]] = []
     stop = Stop()
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def fails(x: int) -> int:
         raise ValueError("odd", x)
 
@@ -162,7 +163,7 @@ def test_a_step_that_a_person_gave_up_fails_with_the_reason(store):
 
     with pytest.raises(RunHeld):
         work.run("r")
-    store.settle("r", charge.name, Fail("too late anyway"), actor="kim")
+    store.settle("r", charge.name, Failed("too late anyway"), actor="kim")
     assert work.run("r") == "too late anyway"
 
 
@@ -458,7 +459,7 @@ def test_a_fallback_is_shown_as_degraded(store):
     def value() -> list[str]:
         raise ConnectionError("down")
 
-    @step(fallback=lambda name: f"no {name}", retry=Retry(attempts=2, first_s=0))
+    @step(fallback=lambda name: f"no {name}", retry=Retry(attempts=2, initial_wait_s=0))
     def function(name: str) -> str:
         raise ConnectionError("down")
 
@@ -517,7 +518,7 @@ def test_a_fallback_that_fails_leaves_the_first_failure(holdfast_store):
 
 
 def test_a_fallback_is_never_used_for_a_doubt(holdfast_store):
-    @effect(fallback="instead", failed_on=(ValueError,))
+    @effect(fallback="instead", not_done_on=(ValueError,))
     def charge(error: str) -> str:
         raise ValueError if error == "value" else ConnectionError
 
@@ -581,7 +582,7 @@ def test_an_argument_that_does_not_survive_is_refused_before_the_call(holdfast_s
     def work() -> str:
         try:
             takes({"a": object()})
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             return refused.path
         return ""
 
@@ -601,7 +602,7 @@ def test_a_refused_argument_names_its_step(holdfast_store):
         work.run("r")
 
 
-@pytest.mark.parametrize("policy", ["ask", "retry", "fail", lambda: Done(5)])
+@pytest.mark.parametrize("policy", ["hold", "retry", "fail", lambda: Done(5)])
 def test_an_effect_whose_value_is_lost_is_held_whatever_its_policy(store, policy):
     calls: list[int] = []
 
@@ -648,7 +649,7 @@ def test_a_flow_whose_result_does_not_survive_fails_and_keeps_its_steps(store):
 
 
 def test_a_fallback_that_does_not_survive_is_a_fallback_that_failed(holdfast_store):
-    @effect(fallback=lambda: object(), failed_on=(ValueError,))
+    @effect(fallback=lambda: object(), not_done_on=(ValueError,))
     def charge() -> Any:
         raise ValueError("it did not happen")
 
@@ -681,7 +682,7 @@ def test_what_is_grouped_is_durable_before_an_effect_is_called(store):
     def work() -> int:
         for i in range(5):
             cheap(i)
-        holdfast.now()
+        holdfast.context.now()
         return charge()
 
     work.run("r")
@@ -743,7 +744,7 @@ def test_a_result_that_does_not_survive_is_not_retried(holdfast_store):
     """The next attempt would return the same type; a model call would be paid three times."""
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=3, first_s=0))
+    @step(retry=Retry(attempts=3, initial_wait_s=0))
     def makes() -> Any:
         tries.append(1)
         return object()

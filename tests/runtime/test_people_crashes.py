@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Approve, aio, ask, effect, flow, gather, step, testing
-from holdfast.errors import Refused
+from holdfast import Approval, aio, ask, effect, flow, gather, step, testing
+from holdfast.errors import Rejected
 
 paid: list[int] = []
 KINDS = {"question_asked", "question_answered", "step_started"}
@@ -24,13 +24,13 @@ def prepare(amount: int) -> int:
     return amount
 
 
-@effect(name="pc-pay", approve=Approve(to="finance"), on_doubt="retry")
+@effect(name="pc-pay", needs_approval=Approval(to="finance"), on_doubt="retry")
 def pay(amount: int) -> str:
     paid.append(amount)
     return f"paid {amount}"
 
 
-@effect(name="pc-apay", approve=True, on_doubt="retry")
+@effect(name="pc-apay", needs_approval=True, on_doubt="retry")
 async def apay(amount: int) -> str:
     paid.append(amount)
     return f"paid {amount}"
@@ -53,18 +53,20 @@ async def aspend(start: int) -> list[Any]:
 def refused(start: int) -> str:
     try:
         pay(start)
-    except Refused as error:
+    except Rejected as error:
         return f"{error.step} refused by {error.actor}"
     return "paid"
 
 
-@effect(name="pc-row", approve=True, transaction=True)
+@effect(name="pc-row", needs_approval=True, transaction=True)
 def by_row(amount: int) -> str:
-    holdfast.connection().execute("SELECT 1")
+    holdfast.context.sql_connection().execute("SELECT 1")
     return f"row {amount}"
 
 
-@effect(name="pc-keyed", approve=lambda amount: amount > 1, key="pc:{amount}", on_doubt="retry")
+@effect(
+    name="pc-keyed", needs_approval=lambda amount: amount > 1, key="pc:{amount}", on_doubt="retry"
+)
 def keyed(amount: int) -> str:
     return f"keyed {amount}"
 
@@ -93,7 +95,7 @@ def person(question: Any) -> Any:
 
 @pytest.mark.parametrize("flow", [spend, aspend, both], ids=lambda it: it.name)
 def test_killed_at_every_boundary_it_asks_once_and_pays_what_was_approved(flow: Any) -> None:
-    report = testing.crash_matrix(flow, 2, people=person, check=_paid_once)
+    report = testing.crash_matrix(flow, 2, answers=person, check=_paid_once)
 
     met = " ".join(str(kill) for point in report.points for kill in point.kills)
     assert "question_asked" in met
@@ -106,7 +108,7 @@ def _paid_once(_result: Any, _point: Any) -> None:
 
 
 def test_a_refusal_survives_every_kill() -> None:
-    report = testing.crash_matrix(refused, 7, people=lambda _question: False)
+    report = testing.crash_matrix(refused, 7, answers=lambda _question: False)
 
     assert report.result == "pc-pay refused by crash_matrix"
     assert paid == []
@@ -114,11 +116,11 @@ def test_a_refusal_survives_every_kill() -> None:
 
 def test_with_keys_and_in_the_stores_own_database() -> None:
     report = testing.crash_matrix(
-        sealed, 2, people=lambda _question: True, url="sqlite:", max_points=8
+        sealed, 2, answers=lambda _question: True, url="sqlite:", max_points=8
     )
 
     assert report.result == ["row 2", "keyed 2"]
 
 
 def test_really_killed() -> None:
-    testing.crash_matrix(spend, 2, people=person, kill="process", max_points=4)
+    testing.crash_matrix(spend, 2, answers=person, kill="process", max_points=4)

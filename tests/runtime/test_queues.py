@@ -173,7 +173,7 @@ def test_a_limit_holds_across_workers(sqlite: testing.PrivateStore):
 
 
 def test_a_limit_per_key(store: testing.PrivateStore):
-    store.set_queue(Queue("default", per_key=1))
+    store.set_queue(Queue("default", concurrency_per_key=1))
     for number in range(3):
         for key in ("kim", "lee"):
             name = f"{key}{number}"
@@ -187,13 +187,13 @@ def test_a_limit_per_key(store: testing.PrivateStore):
 
 def test_a_rate(store: testing.PrivateStore):
     counting.go.set()
-    store.set_queue(Queue("default", rate=3, per=dt.timedelta(hours=1)))
+    store.set_queue(Queue("default", rate=3, period=dt.timedelta(hours=1)))
     for number in range(5):
         job.submit(f"r{number}", f"r{number}")
     with store.worker(flows=[job]):
         ended(store, "r0", "r1", "r2")
         assert (store.queues()[0].ready, store.queues()[0].running) == (2, 0)
-        store.set_queue(Queue("default", rate=5, per=3600))
+        store.set_queue(Queue("default", rate=5, period=3600))
         ended(store, "r3", "r4")
 
 
@@ -207,6 +207,18 @@ def test_a_paused_queue_is_left_alone_until_it_goes_on(store: testing.PrivateSto
         assert "is paused" in str(store.explain("m"))
         store.set_queue(Queue("mail"))
         ended(store, "m")
+
+
+def test_a_queue_keeps_its_limits_while_it_is_paused(store: testing.PrivateStore):
+    store.set_queue(Queue("mail", concurrency=2))
+    store.pause_queue("mail", actor="kim")
+    [paused] = [queue for queue in store.queues() if queue.name == "mail"]
+    assert (paused.paused, paused.concurrency) == (True, 2)
+    store.resume_queue("mail")
+    [resumed] = [queue for queue in store.queues() if queue.name == "mail"]
+    assert (resumed.paused, resumed.concurrency) == (False, 2)
+    with pytest.raises(errors.UsageError, match="the name of a queue"):
+        store.pause_queue("")
 
 
 # -- many together -----------------------------------------------------------------------------
@@ -227,11 +239,11 @@ def test_failed_runs_of_a_queue_are_listed_and_taken_up_together(store: testing.
     with store.worker(flows=[fragile, job]):
         for number in range(3):
             fragile.submit(f"f{number}", "x")
-            store.until(f"f{number}", status="failed")
+            store.wait_until(f"f{number}", status="failed")
         counting.go.set()
         job.submit("other", "x")
         ended(store, "other")
-        assert [run.run_id for run in store.list(queue="fragile", status="failed")] == [
+        assert [run.run_id for run in store.runs(queue="fragile", status="failed")] == [
             "f2",
             "f1",
             "f0",
@@ -251,7 +263,7 @@ def test_the_error_of_one_does_not_stop_the_others(store: testing.PrivateStore, 
     with store.worker(flows=[fragile]):
         for number in range(3):
             fragile.submit(f"f{number}", "x")
-            store.until(f"f{number}", status="failed")
+            store.wait_until(f"f{number}", status="failed")
     broken.clear()
     resume = run_decisions.resume
 
@@ -267,7 +279,7 @@ def test_the_error_of_one_does_not_stop_the_others(store: testing.PrivateStore, 
     assert told["f1"] is not None
     assert store.get("f1").status == "failed"
     with pytest.raises(errors.UsageError, match="quarantined"):
-        store.resume_all(status="cancelled")
+        store.resume_all(held_reason="cancelled")  # type: ignore[arg-type]
 
 
 # -- deduplication, and mistakes ---------------------------------------------------------------
@@ -289,11 +301,11 @@ def test_submitting_again_is_the_same_run(store: testing.PrivateStore):
     ("options", "words"),
     [
         ({"concurrency": 0}, "concurrency=0"),
-        ({"per_key": -1}, "per_key=-1"),
+        ({"concurrency_per_key": -1}, "concurrency_per_key=-1"),
         ({"rate": 1.5}, "rate=1.5"),
-        ({"per_key_rate": True}, "per_key_rate=True"),
-        ({"per": 0}, "more than 0 seconds"),
-        ({"per": "1 m"}, "seconds, or a timedelta"),
+        ({"rate_per_key": True}, "rate_per_key=True"),
+        ({"period": 0}, "more than 0 seconds"),
+        ({"period": "1 m"}, "seconds, or a timedelta"),
         ({"name": ""}, "must not be empty"),
         ({"name": "a\nb"}, "control"),
     ],

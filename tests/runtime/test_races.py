@@ -27,9 +27,9 @@ async def asks() -> str:
 @flow(name="race-wait")
 async def waits() -> list[Any]:
     try:
-        return ["in time", await aio.wait("go", timeout=1)]
+        return ["in time", await aio.wait_for_signal("go", timeout=1)]
     except WaitTimedOut:
-        return ["too late", await aio.wait("go")]
+        return ["too late", await aio.wait_for_signal("go")]
 
 
 def pause(chance: random.Random) -> None:
@@ -105,7 +105,7 @@ def test_a_signal_comes_in_time_or_is_there_for_the_next_wait(url: str, seeds: i
 def race(store: PrivateStore, runs: list[str]) -> dict[str, list[Any]]:
     """Let the time of some runs pass while somebody sends each its signal."""
     handles = {run_id: waits.start(run_id) for run_id in runs}
-    store.clock.until_sleeping(len(runs))
+    store.clock.wait_until_sleeping(len(runs))
 
     def time_passes() -> None:
         chance = random.Random(f"time {runs[0]}")

@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Retry, each, flow, gather, step, testing, turns
 from holdfast.errors import RunFailed, StepFailed, UsageError
 from holdfast.observers.logging import RunFilter
+from tests.attempts import attempt
 from tests.runtime.stops import Stop, interrupted
 
 
@@ -24,7 +25,14 @@ def test_time_chance_and_ids_are_the_same_on_replay(store):
 
     @flow
     def work() -> None:
-        seen.append((holdfast.now(), holdfast.rng().random(), holdfast.new_id(), holdfast.now()))
+        seen.append(
+            (
+                holdfast.context.now(),
+                holdfast.context.rng().random(),
+                holdfast.context.uuid4(),
+                holdfast.context.now(),
+            )
+        )
         stop.here()
 
     interrupted(lambda: work.run("r"))
@@ -39,14 +47,14 @@ def test_now_is_the_time_of_the_store():
 
     @flow
     def work() -> dt.datetime:
-        return holdfast.now()
+        return holdfast.context.now()
 
     with testing.store(clock):
         assert work.run("r") == clock.now
 
 
 def test_they_belong_into_a_flow():
-    for call in (holdfast.now, holdfast.rng, holdfast.new_id):
+    for call in (holdfast.context.now, holdfast.context.rng, holdfast.context.uuid4):
         with pytest.raises(UsageError, match="inside a flow"):
             call()
 
@@ -57,7 +65,7 @@ def test_branches_have_ids_of_their_own(store):
 
     @flow
     def work() -> None:
-        seen.append(each(lambda _: holdfast.new_id(), range(5)))
+        seen.append(each(lambda _: holdfast.context.uuid4(), range(5)))
         stop.here()
 
     interrupted(lambda: work.run("r"))
@@ -72,7 +80,7 @@ def test_branches_have_ids_of_their_own(store):
 def test_a_stream_is_in_order_and_each_value_has_its_attempt(store):
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def talks() -> None:
         tries.append(1)
         for word in ("a", "b"):
@@ -122,7 +130,8 @@ work.run("r")
 
 
 @pytest.mark.parametrize(
-    ("speak", "kind"), [(holdfast.emit, "emitted"), (holdfast.progress, "step_progressed")]
+    ("speak", "kind"),
+    [(holdfast.emit, "emitted"), (holdfast.context.save_progress, "step_progressed")],
 )
 def test_what_a_step_says_stands_behind_its_start(store, speak: Any, kind: str):
     @step(name="speaks")
@@ -190,7 +199,7 @@ def test_an_async_stream(holdfast_store):
 
     async def main() -> list[int]:
         await talks.run("r")
-        return [item.value async for item in holdfast.aio.stream("r")]
+        return [item.value async for item in holdfast_store.handle("r").aio.stream()]
 
     assert asyncio.run(main()) == [0, 1, 2]
     with pytest.raises(UsageError):
@@ -203,14 +212,14 @@ def test_an_async_stream(holdfast_store):
 def test_progress_is_found_by_the_next_attempt_and_the_next_process(store):
     seen: list[Any] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def reads() -> int:
-        seen.append(holdfast.last_progress())
+        seen.append(holdfast.context.load_progress())
         if len(seen) == 1:
-            holdfast.progress({"page": 1})
+            holdfast.context.save_progress({"page": 1})
             raise ValueError
         if len(seen) == 2:
-            holdfast.progress({"page": 2})
+            holdfast.context.save_progress({"page": 2})
             raise KeyboardInterrupt
         return 1
 
@@ -231,11 +240,11 @@ def test_usage_is_added_up_over_attempts_and_not_by_replays(store):
     stop = Stop()
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def think() -> None:
         tries.append(1)
-        holdfast.usage(model="small", input_tokens=10, cost=0.5)
-        holdfast.usage(output_tokens=1)
+        holdfast.context.record_usage(model="small", input_tokens=10, cost_usd=0.5)
+        holdfast.context.record_usage(output_tokens=1)
         if len(tries) == 1:
             raise ValueError
 
@@ -255,7 +264,7 @@ def test_usage_is_added_up_over_attempts_and_not_by_replays(store):
 def test_usage_takes_numbers(holdfast_store, amount):
     @step
     def think() -> None:
-        holdfast.usage(input_tokens=amount)
+        holdfast.context.record_usage(input_tokens=amount)
 
     @flow
     def work() -> str:
@@ -271,7 +280,7 @@ def test_usage_takes_numbers(holdfast_store, amount):
 def test_usage_that_is_no_number_does_no_harm(holdfast_store):
     @step
     def think() -> int:
-        holdfast.usage(cost=float("nan"))
+        holdfast.context.record_usage(cost_usd=float("nan"))
         return 1
 
     @flow
@@ -292,23 +301,23 @@ def test_current_run_and_attempt(store):
     seen: list[Any] = []
 
     def look() -> None:
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         assert run is not None
         seen.append((run.run_id, run.flow, run.generation, run.step))
 
     @step
     def inside() -> int:
         look()
-        return holdfast.attempt()
+        return attempt()
 
     @flow
     def work() -> tuple[int, int]:
         look()
         return gather(inside, inside)
 
-    assert holdfast.current_run() is None
+    assert holdfast.context.current_run() is None
     assert work.run("r") == (1, 1)
-    assert holdfast.current_run() is None
+    assert holdfast.context.current_run() is None
     assert seen[0] == ("r", work.name, 1, None)
     assert {step for *_, step in seen[1:]} == {f"gather[{i}]/{inside.name}" for i in (0, 1)}
 
@@ -319,24 +328,24 @@ def test_replaying_tells_what_happened_before(store):
 
     @step
     def one() -> int:
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         return 1
 
     @flow
     def work() -> None:
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         one()
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         stop.here()
         one()
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
 
     interrupted(lambda: work.run("r"))
     assert seen == [False, False, False]
     seen.clear()
     work.run("r")
     assert seen == [True, False, False, False]
-    assert not holdfast.replaying()
+    assert not holdfast.context.is_replaying()
 
 
 @pytest.mark.parametrize("where", ["loop", "loop in a branch"])
@@ -351,11 +360,11 @@ def test_replaying_ends_where_a_loop_goes_on(store, where):
         return i
 
     def looping() -> None:
-        for state in turns({"i": 0}, limit=9):
+        for state in turns({"i": 0}, max_turns=9):
             if state["i"] == 5:
                 return
             tick(state["i"])
-            seen.append(holdfast.replaying())
+            seen.append(holdfast.context.is_replaying())
             state["i"] += 1
 
     @flow
@@ -364,7 +373,7 @@ def test_replaying_ends_where_a_loop_goes_on(store, where):
             looping()
         else:
             gather(looping)
-        return holdfast.replaying()
+        return holdfast.context.is_replaying()
 
     interrupted(lambda: work.run("r"))
     seen.clear()
@@ -407,7 +416,7 @@ def test_logs_of_replayed_code_are_dropped_and_the_others_know_their_run(store):
 def test_an_idempotency_key_is_the_same_on_every_attempt(store):
     keys: list[str] = []
 
-    @step(retry=Retry(attempts=3, first_s=0))
+    @step(retry=Retry(attempts=3, initial_wait_s=0))
     def sends() -> None:
         keys.append(holdfast.idempotency_key())
         if len(keys) < 3:

@@ -37,7 +37,7 @@ class RedactStruct(msgspec.Struct, frozen=True):
     n: int
 
 
-holdfast.register(RedactStruct)
+holdfast.versioning.register_type(RedactStruct)
 
 
 class RedactDeclined(Exception):
@@ -48,7 +48,7 @@ class RedactDeclined(Exception):
 def redact_login(login: RedactLogin, raw: bytes) -> dict[str, Any]:
     assert login.token == SECRET, "the body gets what it was called with"
     holdfast.emit({"token": login.token})
-    holdfast.progress(login.token)
+    holdfast.context.save_progress(login.token)
     holdfast.memory("redact").set("token", login.token)
     return {"kept": RedactStruct(login.token, 7), "text": f"long {login.token} " * 200}
 
@@ -82,7 +82,7 @@ def redact_flow(token: str) -> Any:
             failing()
         except (RedactDeclined, errors.StepFailed) as error:
             told.append(str(error))
-    for state in turns([f"state of {SECRET}"], limit=3):
+    for state in turns([f"state of {SECRET}"], max_turns=3):
         state.append(SECRET)
         redact_degrades()
         if len(state) == 3:
@@ -188,7 +188,7 @@ def failing(path: str, value: Any) -> Any:
 
 def test_a_redact_function_that_fails_stores_nothing() -> None:
     with holdfast.open("memory:", default=False, redact=failing) as store:
-        assert redact_refused.with_options(store=store).run("r") == "ValueRefused"
+        assert redact_refused.with_options(store=store).run("r") == "NotSerializable"
         [failed] = [entry for entry in store.history("r") if entry.kind == "step_failed"]
         message = failed.body["error"]["message"]
         assert "the redact function raised LookupError" in message
@@ -235,13 +235,13 @@ def test_every_text_is_seen(value: Any) -> None:
 
 @step(name="redact-uses")
 def redact_uses() -> None:
-    holdfast.usage(model="m", prompt=SECRET, tools=[SECRET], note=f"with {SECRET}")
+    holdfast.context.record_usage(model="m", prompt=SECRET, tools=[SECRET], note=f"with {SECRET}")
 
 
 @flow(name="redact-rolls-back")
 def redact_rolls_back() -> None:
     redact_uses()
-    raise holdfast.Rollback(f"because of {SECRET}")
+    raise holdfast.errors.Rollback(f"because of {SECRET}")
 
 
 def test_what_a_model_call_used_and_why_a_flow_rolls_back(tmp_path: Path):
@@ -250,6 +250,6 @@ def test_what_a_model_call_used_and_why_a_flow_rolls_back(tmp_path: Path):
             redact_rolls_back.run("r")
         told = "".join(str(entry.body) for entry in store.history("r"))
     assert f"with {HIDDEN}" in told
-    assert holdfast.fingerprint(SECRET) in told
+    assert holdfast.versioning.fingerprint(SECRET) in told
     for path in tmp_path.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name

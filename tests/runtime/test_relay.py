@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import flow, keyed, recorded, testing
+from holdfast import flow, testing
+from holdfast.adapters import as_step, step_key
 from holdfast.errors import StepFailed
 from holdfast.integrations._relay import Gone, arelay, relay
 
@@ -37,8 +38,8 @@ async def awords(put: Any) -> list[str]:
 
 
 def stream(put: Any, body: Any = words) -> Any:
-    with keyed("s"):
-        return recorded(body, name="stream", unrecorded=("put",))(put)
+    with step_key("s"):
+        return as_step(body, name="stream", unrecorded=("put",))(put)
 
 
 @flow(name="rl-sync")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import NOT_DONE, Fail, connection, effect, flow
+from holdfast import NOT_DONE, effect, flow
 from holdfast._core.attempts import intent, key_change
 from holdfast._core.claims import claimed_key, find_name
 from holdfast._core.entries import Entry, Kind
@@ -18,7 +18,9 @@ from holdfast._core.resume import key_changes
 from holdfast._core.retention import claims
 from holdfast._core.rollback import effect_undone
 from holdfast._core.rows import KeyState
+from holdfast.context import sql_connection
 from holdfast.errors import KeyConflict, RunHeld, RunRolledBack
+from holdfast.types import Failed
 from tests.runtime.stops import Stop, interrupted
 
 BEFORE, TODAY = "renamed-charge", "renamed-pay"
@@ -106,7 +108,7 @@ def test_a_key_in_doubt_under_the_former_name_holds_others_and_settling_it_frees
 def test_a_key_that_was_given_up_under_the_former_name_is_not_used_again(store):
     with pytest.raises(RunHeld):
         shop(BEFORE, fails=True).run("old", "1")
-    store.settle("old", BEFORE, Fail("who knows"))
+    store.settle("old", BEFORE, Failed("who knows"))
     with pytest.raises(RunHeld, match="in doubt in run 'old'"):
         shop(TODAY).run("new", "1")
 
@@ -130,7 +132,7 @@ def test_an_undo_undoes_the_key_where_it_stands(store, resumed):
 def test_retention_knows_the_key_where_it_stands(store):
     shop(BEFORE).run("r", "1")
     shop(TODAY).run("s", "2")
-    told = {left.run_id: left.why for left in store.gc(older_than=0).left}
+    told = {left.run_id: left.why for left in store.prune(older_than=0).left}
     assert f"'order:1' of {BEFORE}" in told["r"]
     assert f"'order:2' of {TODAY}" in told["s"]
 
@@ -179,8 +181,8 @@ def test_an_effect_in_the_stores_own_database(sqlite):
 
         @effect(name=name, aliases=aliases, key="order:{order}", transaction=True)
         def charge(order: str) -> str:
-            connection().execute("CREATE TABLE IF NOT EXISTS charged (order_id TEXT)")
-            connection().execute("INSERT INTO charged VALUES (?)", (order,))
+            sql_connection().execute("CREATE TABLE IF NOT EXISTS charged (order_id TEXT)")
+            sql_connection().execute("INSERT INTO charged VALUES (?)", (order,))
             paid.append(name)
             return name
 

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Retry, effect, flow, step, testing
 from holdfast.errors import RunFailed, RunHeld, StepFailed, UsageError
+from tests.attempts import attempt
 from tests.runtime.stops import Stop, interrupted, kinds, steps
 
 
@@ -22,9 +23,9 @@ class Busy(Exception):
 def test_it_is_tried_until_it_works_and_every_attempt_is_an_entry(store):
     seen: list[int] = []
 
-    @step(retry=Retry(attempts=3, first_s=0))
+    @step(retry=Retry(attempts=3, initial_wait_s=0))
     def flaky() -> int:
-        seen.append(holdfast.attempt())
+        seen.append(attempt())
         if len(seen) < 3:
             raise ValueError(len(seen))
         return 7
@@ -65,9 +66,9 @@ def test_attempts_and_the_pause_survive_a_restart():
     clock = testing.FakeClock()
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=3, first_s=100, max_s=100, backoff=1, jitter=0))
+    @step(retry=Retry(attempts=3, initial_wait_s=100, max_wait_s=100, backoff=1, jitter=0))
     def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         raise ValueError("no")
 
     @flow
@@ -80,7 +81,7 @@ def test_attempts_and_the_pause_survive_a_restart():
 
     with testing.store(clock) as store:
         work.start("r")
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         clock.advance(40)
         # Another owner takes the run: the lease ran out while this one slept.
         row = store.kept.get("r")
@@ -98,7 +99,7 @@ def test_attempts_and_the_pause_survive_a_restart():
         while store.engine.executing():
             threading.Event().wait(0.01)
         handle = work.start("r")
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         assert clock.advance_to_next() == pytest.approx(100 - 71, abs=0.01)
         assert clock.advance_to_next() == pytest.approx(100, abs=0.01)
         assert handle.result(timeout=10) == "3"
@@ -108,9 +109,9 @@ def test_attempts_and_the_pause_survive_a_restart():
 def test_an_interrupted_attempt_does_not_count(store):
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) == 1:
             raise KeyboardInterrupt
         raise ValueError(len(tries))
@@ -128,9 +129,9 @@ def test_an_interrupted_attempt_does_not_count(store):
 def test_an_interrupted_second_attempt_does_not_give_one_back(holdfast_store):
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) == 2:
             raise KeyboardInterrupt
         raise ValueError(len(tries))
@@ -148,7 +149,7 @@ def test_an_interrupted_second_attempt_does_not_give_one_back(holdfast_store):
 def test_give_up_on_ends_it_at_once(holdfast_store):
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=5, first_s=0, give_up_on=(PermissionError,)))
+    @step(retry=Retry(attempts=5, initial_wait_s=0, give_up_on=(PermissionError,)))
     def fails() -> None:
         tries.append(1)
         raise PermissionError("never")
@@ -169,7 +170,7 @@ def test_retry_after_is_kept_and_the_deadline_too():
     clock = testing.FakeClock(auto=True)
     at: list[float] = []
 
-    @step(retry=Retry(attempts=9, first_s=1, backoff=1, jitter=0, deadline_s=100))
+    @step(retry=Retry(attempts=9, initial_wait_s=1, backoff=1, jitter=0, max_elapsed_s=100))
     def busy() -> None:
         at.append(clock() / 1e6)
         raise Busy(40)
@@ -197,7 +198,7 @@ def test_a_retry_after_in_the_headers_is_kept():
     class TooMany(Exception):
         response = Answer()
 
-    @step(retry=Retry(attempts=2, first_s=1, jitter=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=1, jitter=0))
     def busy() -> int:
         at.append(clock() / 1e6)
         if len(at) == 1:
@@ -216,9 +217,9 @@ def test_a_retry_after_in_the_headers_is_kept():
 def test_async_steps_are_retried_alike(holdfast_store):
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=3, first_s=0))
+    @step(retry=Retry(attempts=3, initial_wait_s=0))
     async def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) < 3:
             raise ValueError
         return 1
@@ -234,7 +235,7 @@ def test_async_steps_are_retried_alike(holdfast_store):
 def test_thousands_of_tries(holdfast_store):
     tries = 0
 
-    @step(commit="grouped", retry=Retry(attempts=3000, first_s=0, max_s=0))
+    @step(commit="grouped", retry=Retry(attempts=3000, initial_wait_s=0, max_wait_s=0))
     def patient() -> int:
         nonlocal tries
         tries += 1
@@ -256,9 +257,9 @@ def test_a_plain_step_that_runs_out_of_time_is_tried_again(store):
     free = threading.Event()
     tries: list[int] = []
 
-    @step(timeout=0.05, retry=Retry(attempts=2, first_s=0))
+    @step(timeout=0.05, retry=Retry(attempts=2, initial_wait_s=0))
     def slow() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) == 1:
             free.wait(10)
         return len(tries)
@@ -365,7 +366,7 @@ def test_an_async_effect_that_runs_out_of_time_has_ended(store):
 def test_an_async_step_that_runs_out_of_time_is_cancelled_and_tried_again(holdfast_store):
     tries: list[int] = []
 
-    @step(timeout=0.02, retry=Retry(attempts=2, first_s=0))
+    @step(timeout=0.02, retry=Retry(attempts=2, initial_wait_s=0))
     async def slow() -> int:
         tries.append(1)
         if len(tries) == 1:
@@ -380,7 +381,7 @@ def test_an_async_step_that_runs_out_of_time_is_cancelled_and_tried_again(holdfa
 
 
 def test_a_timeout_error_of_the_body_is_an_error_like_any_other(holdfast_store):
-    @effect(timeout=5, failed_on=(TimeoutError,), raises=(TimeoutError,))
+    @effect(timeout=5, not_done_on=(TimeoutError,), raises=(TimeoutError,))
     async def asks() -> None:
         raise TimeoutError("of the other side")
 
@@ -400,13 +401,13 @@ def test_what_an_abandoned_thread_notes_too_late_is_left_out(holdfast_store):
     stop = Stop()
     tries: list[int] = []
 
-    @step(timeout=0.05, retry=Retry(attempts=2, first_s=0))
+    @step(timeout=0.05, retry=Retry(attempts=2, initial_wait_s=0))
     def slow() -> int:
         tries.append(1)
         if len(tries) == 1:
             late.wait(10)
             try:
-                holdfast.progress("too late")
+                holdfast.context.save_progress("too late")
             finally:
                 noted.set()
         return len(tries)
@@ -431,7 +432,10 @@ def test_a_doubt_that_is_retried_keeps_the_pause_too():
     clock = testing.FakeClock(auto=True)
     at: list[float] = []
 
-    @effect(on_doubt="retry", retry=Retry(attempts=3, first_s=100, max_s=100, backoff=1, jitter=0))
+    @effect(
+        on_doubt="retry",
+        retry=Retry(attempts=3, initial_wait_s=100, max_wait_s=100, backoff=1, jitter=0),
+    )
     def charge() -> int:
         at.append(clock() / 1e6)
         if len(at) < 3:
@@ -449,7 +453,13 @@ def test_a_doubt_that_is_retried_keeps_the_pause_too():
 
 @pytest.mark.parametrize(
     "options",
-    [{"attempts": 0}, {"first_s": -1}, {"backoff": 0.5}, {"jitter": 2}, {"deadline_s": 0}],
+    [
+        {"attempts": 0},
+        {"initial_wait_s": -1},
+        {"backoff": 0.5},
+        {"jitter": 2},
+        {"max_elapsed_s": 0},
+    ],
 )
 def test_a_policy_that_cannot_work_is_refused(options):
     with pytest.raises(UsageError):

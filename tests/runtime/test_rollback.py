@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import NOT_DONE, Done, Fail, Retry, Rollback, aio, effect, flow, gather, step, turns
+from holdfast import NOT_DONE, Done, Retry, aio, effect, flow, gather, step, turns
 from holdfast._core.stops import Unwind
 from holdfast._operator.act import run_rollback
 from holdfast._runtime import registry, rollback as undoing_of_a_run
 from holdfast._runtime.frames import current
 from holdfast.errors import (
     KeyConflict,
+    Rollback,
     RunCancelled,
     RunError,
     RunFailed,
@@ -25,6 +26,7 @@ from holdfast.errors import (
     StepFailed,
     UsageError,
 )
+from holdfast.types import Failed
 from tests.runtime.stops import Stop, interrupted, kinds
 
 seen: list[Any] = []
@@ -59,7 +61,7 @@ def hotel(trip: str, nights: int = 2) -> str:
     return did("hotel")
 
 
-@hotel.undo(on_doubt="retry", retry=Retry(attempts=3, first_s=0))
+@hotel.undo(on_doubt="retry", retry=Retry(attempts=3, initial_wait_s=0))
 def no_hotel(booked: str, trip: str, nights: int) -> object:
     seen.append(holdfast.idempotency_key())
     did(f"undo {booked} {nights}")
@@ -93,7 +95,7 @@ def trip_and_mail(name: str) -> str:
     return hotel(name)
 
 
-def undone(store: holdfast.Store, run_id: str = "r") -> list[str]:
+def undone(store: holdfast.types.Store, run_id: str = "r") -> list[str]:
     """Return the undos that completed, in the order of the journal."""
     return [
         str(entry.step)
@@ -157,7 +159,7 @@ def test_a_duplicate_that_was_skipped_is_the_other_runs_doing(sqlite):
     assert "undo flight done rome" not in seen
 
 
-async def _async_trip(store: holdfast.Store) -> None:
+async def _async_trip(store: holdfast.types.Store) -> None:
     @effect
     async def book(n: int) -> int:
         did(f"book {n}")
@@ -268,11 +270,11 @@ def test_methods_are_undone_on_the_object_of_the_flow(sqlite):
 
 def test_clients_are_handed_to_an_undo_that_asks_for_them(sqlite):
     @effect
-    def call(n: int, client: str = holdfast.use(lambda: "client")) -> str:
+    def call(n: int, client: str = holdfast.resource(lambda: "client")) -> str:
         return did(f"{client} {n}")
 
     @call.undo
-    def hang_up(result: str, n: int, client: str, other: str = holdfast.use(lambda: "other")):
+    def hang_up(result: str, n: int, client: str, other: str = holdfast.resource(lambda: "other")):
         did(f"{client} {other} {n}")
 
     @flow
@@ -289,11 +291,11 @@ def test_clients_are_handed_to_an_undo_that_asks_for_them(sqlite):
 
 
 def test_what_did_not_happen_is_not_undone(sqlite):
-    @effect(failed_on=(ConnectionError,), fallback="none", undo=lambda result, what: did("never"))
+    @effect(not_done_on=(ConnectionError,), fallback="none", undo=lambda result, what: did("never"))
     def degrade(what: str) -> str:
         return did(what)
 
-    @effect(failed_on=(ConnectionError,), undo=lambda result, what: did("never"))
+    @effect(not_done_on=(ConnectionError,), undo=lambda result, what: did("never"))
     def refuse(what: str) -> str:
         return did(what)
 
@@ -340,7 +342,7 @@ def test_what_a_generation_before_did_is_undone_too(sqlite):
 
 def test_a_completed_run(store):
     trip.run("r", "rome")
-    plan = store.rollback_plan("r")
+    plan = store.preview_rollback("r")
     assert [(it.step, it.fate) for it in plan.effects] == [
         ("rb-hotel", "undo"),
         ("rb-flight", "undo"),
@@ -385,10 +387,10 @@ def test_a_run_of_this_process_that_waits_hears_of_it(store):
     @flow
     def waits() -> str:
         hotel("b")
-        return str(holdfast.wait("never"))
+        return str(holdfast.wait_for_signal("never"))
 
     handle = waits.start("r")
-    store.until("r", done="rb-hotel")
+    store.wait_until("r", done="rb-hotel")
     answer = store.rollback("r", reason="enough")
     assert answer.recorded
     with pytest.raises(RunRolledBack, match="enough"):
@@ -402,7 +404,7 @@ def test_a_worker_performs_it(store):
     trip.run("r", "rome")
     assert run_rollback.rollback(store.kept, "r", actor="kim").goes_on
     with store.worker(flows=[trip]):
-        store.until("r", status="rolled_back")
+        store.wait_until("r", status="rolled_back")
     assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
 
 
@@ -433,7 +435,7 @@ def in_doubt(name: str) -> str:
 
 def test_an_effect_in_doubt_is_settled_first(sqlite):
     in_doubt("r")
-    assert [it.fate for it in sqlite.rollback_plan("r").effects] == ["in_doubt", "undo"]
+    assert [it.fate for it in sqlite.preview_rollback("r").effects] == ["in_doubt", "undo"]
     assert sqlite.rollback("r", actor="kim").status == "held"
     assert "undo flight done r" not in seen, "nothing is undone before"
     explained = str(sqlite.explain("r"))
@@ -456,7 +458,7 @@ def test_an_effect_that_did_not_happen_leaves_nothing_to_undo(sqlite):
 
 def test_an_effect_that_was_given_up_stands_against_it(sqlite):
     in_doubt("r")
-    sqlite.settle("r", "rb-hotel", Fail("who knows"))
+    sqlite.settle("r", "rb-hotel", Failed("who knows"))
     with pytest.raises(RunFailed):
         trip.run("r", "r")
     with pytest.raises(UsageError, match="may have happened"):
@@ -517,7 +519,7 @@ def test_an_undo_that_was_given_up_is_left(sqlite):
     trip.run("r", "rome")
     broken.add("undo flight done rome")
     sqlite.rollback("r")
-    sqlite.settle("r", "undo/rb-flight", Fail("leave it"))
+    sqlite.settle("r", "undo/rb-flight", Failed("leave it"))
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome")
     assert sqlite.history("r")[-1].body["stays"] == ["rb-flight"]
@@ -537,7 +539,7 @@ def test_an_undo_that_fails_fails_the_run_and_is_tried_again_under_a_new_key(sql
     def lend() -> str:
         return did("lend")
 
-    @lend.undo(failed_on=(ConnectionError,))
+    @lend.undo(not_done_on=(ConnectionError,))
     def get_back(result: str) -> None:
         seen.append(holdfast.idempotency_key())
         did("get back")
@@ -617,7 +619,7 @@ def test_a_signal_reaches_an_undo_as_it_reaches_a_step(sqlite):
 
 def test_to_a_step_and_on_in_the_next_generation(store):
     trip.run("r", "rome")
-    plan = store.rollback_plan("r", to="rb-flight")
+    plan = store.preview_rollback("r", to="rb-flight")
     assert [it.step for it in plan.effects] == ["rb-hotel"]
     answer = store.rollback("r", to="rb-flight")
     assert (answer.status, store.get("r").held_reason) == ("held", "paused")
@@ -639,7 +641,7 @@ def test_to_a_step_inside_a_loop(store):
     @flow
     def rounds() -> list[str]:
         nothing: dict[str, list[str]] = {"done": []}
-        for state in turns(nothing, limit=6):
+        for state in turns(nothing, max_turns=6):
             state["done"].append(hotel(str(len(state["done"]))))
             if len(state["done"]) == 5:
                 return state["done"]
@@ -708,7 +710,7 @@ def test_an_undo_that_is_gone_for_good_can_be_left(store):
     try:
         assert store.rollback("r").status == "held"
         assert "--yes" in str(store.explain("r"))
-        assert [it.fate for it in store.rollback_plan("r").effects] == ["undo", "lost"]
+        assert [it.fate for it in store.preview_rollback("r").effects] == ["undo", "lost"]
         assert "already" in store.rollback("r").did, "without a confirmation nothing changes"
         assert store.rollback("r", confirm=True).status == "rolled_back"
     finally:
@@ -734,7 +736,7 @@ def test_a_pause_is_not_taken_for_an_undo_that_is_gone(store):
     trip.run("r", "rome")
     run_rollback.rollback(store.kept, "r", actor="kim")
     store.pause("r", actor="ann")
-    assert [it.fate for it in store.rollback_plan("r").effects] == ["undo", "undo"]
+    assert [it.fate for it in store.preview_rollback("r").effects] == ["undo", "undo"]
 
 
 def test_an_undo_that_was_declared_later_is_called_as_the_plan_says(store):
@@ -752,7 +754,7 @@ def test_an_undo_that_was_declared_later_is_called_as_the_plan_says(store):
     def no_late(result: str) -> None:
         did("undo late")
 
-    (planned,) = store.rollback_plan("r").effects
+    (planned,) = store.preview_rollback("r").effects
     assert "unless the code has one by now" in planned.means
     assert store.rollback("r", confirm=True).status == "rolled_back"
     assert seen == ["late", "undo late"]
@@ -781,7 +783,7 @@ def test_a_rollback_that_is_held_is_not_replaced_by_one_that_keeps_what_is_undon
         with pytest.raises(UsageError, match="is being rolled back already"):
             store.rollback("r", to="rb-act#2", confirm=confirm)
     with pytest.raises(UsageError, match="rb-act, rb-act#2 would be kept, and its undo was begun"):
-        store.rollback_plan("r", to="rb-act#2")
+        store.preview_rollback("r", to="rb-act#2")
     store.settle("r", "undo/rb-act", Done(None))
     with pytest.raises(RunRolledBack):
         acts.run("r")
@@ -797,7 +799,7 @@ def test_child_runs_are_named_and_left(sqlite):
         return inner() + flight("f")
 
     outer.run("r")
-    plan = sqlite.rollback_plan("r")
+    plan = sqlite.preview_rollback("r")
     assert [it.step for it in plan.effects] == ["rb-flight"]
     [child] = plan.children
     assert f"run {child} is not rolled back; roll it back by itself" in str(plan)
@@ -810,17 +812,19 @@ def test_child_runs_are_named_and_left(sqlite):
 def test_what_an_undo_writes_to_the_stores_own_database_commits_with_it(sqlite):
     @effect(transaction=True)
     def put(name: str) -> str:
-        holdfast.connection().execute("CREATE TABLE IF NOT EXISTS rb_names (name)")
-        holdfast.connection().execute("INSERT INTO rb_names VALUES (?)", (name,))
+        holdfast.context.sql_connection().execute("CREATE TABLE IF NOT EXISTS rb_names (name)")
+        holdfast.context.sql_connection().execute("INSERT INTO rb_names VALUES (?)", (name,))
         return name
 
     @put.undo
     def take(result: str, name: str) -> None:
-        holdfast.connection().execute("DELETE FROM rb_names WHERE name = ?", (name,))
+        holdfast.context.sql_connection().execute("DELETE FROM rb_names WHERE name = ?", (name,))
 
     @effect(transaction=True)
     def count() -> int:
-        [[found]] = holdfast.connection().execute("SELECT count(*) FROM rb_names").fetchall()
+        [[found]] = (
+            holdfast.context.sql_connection().execute("SELECT count(*) FROM rb_names").fetchall()
+        )
         return int(found)
 
     @flow
@@ -843,7 +847,7 @@ def test_cancelled_runs_are_rolled_back(sqlite):
     @flow
     def waiting() -> str:
         hotel("b")
-        return str(holdfast.wait("never"))
+        return str(holdfast.wait_for_signal("never"))
 
     handle = waiting.start("r")
     sqlite.until("r", done="rb-hotel")
@@ -865,7 +869,7 @@ def test_a_rollback_is_not_cancelled_half_way(sqlite):
 
 
 def test_a_run_whose_time_is_over_is_rolled_back_all_the_same(sqlite):
-    trip.with_options(deadline=0.05).run("r", "rome")
+    trip.with_options(timeout=0.05).run("r", "rome")
     while sqlite.kept.now_us() < sqlite.get("r").created_at.timestamp() * 1e6 + 60_000:
         sqlite.kept.wait_for_change(0.01)
     assert sqlite.rollback("r").status == "rolled_back"
@@ -883,7 +887,7 @@ def test_kinds_of_a_rollback(sqlite):
 
 @flow(name="rb-kid-that-waits")
 def kid_that_waits() -> str:
-    holdfast.wait("go")
+    holdfast.wait_for_signal("go")
     return hotel("too late")
 
 
@@ -901,7 +905,7 @@ def test_children_that_have_not_ended_are_cancelled_with_it(sqlite, fails):
     child = "r::rb-kid-that-waits:k"
     if not fails:
         sqlite.until(child, status="waiting")
-        assert f"run {child} has not ended: it is cancelled" in str(sqlite.rollback_plan("r"))
+        assert f"run {child} has not ended: it is cancelled" in str(sqlite.preview_rollback("r"))
         sqlite.rollback("r", actor="ana")
     with pytest.raises(RunRolledBack):
         handle.result(timeout=30)
@@ -936,14 +940,14 @@ def slow(n: int) -> str:
 def slow_trip() -> None:
     for n in range(3):
         slow(n)
-    holdfast.wait("go")
+    holdfast.wait_for_signal("go")
 
 
 @flow(name="rb-slow-trip-awaited")
 async def slow_trip_awaited() -> None:
     for n in range(3):
         await slow.aio(n)
-    await aio.wait("go")
+    await aio.wait_for_signal("go")
 
 
 @pytest.fixture(params=[slow_trip, slow_trip_awaited], ids=["sync", "async"])

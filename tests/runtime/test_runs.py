@@ -121,7 +121,7 @@ def test_other_input_is_a_conflict_that_names_what_differs(store, call):
 def test_arguments_that_do_not_fit_say_so_and_start_nothing(store):
     with pytest.raises(UsageError, match="topic"):
         policies.run("r")  # type: ignore[call-arg]
-    assert store.list() == []
+    assert store.runs() == []
 
 
 def test_variable_arguments_are_bound_too(holdfast_store):
@@ -220,7 +220,7 @@ def test_tags_are_kept_and_found(store):
     policies.with_options(tags={"customer": "acme"}).run("r", "refund")
     policies.run("other", "refund")
     assert store.get("r").tags == {"customer": "acme"}
-    assert [run.run_id for run in store.list(tag=("customer", "acme"))] == ["r"]
+    assert [run.run_id for run in store.runs(tag=("customer", "acme"))] == ["r"]
 
 
 # -- one owner ---------------------------------------------------------------------------------

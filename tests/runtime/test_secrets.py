@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Secret, effect, errors, flow, step
+from holdfast import effect, errors, flow, step
 from holdfast._core import masks
 from holdfast.observers.logging import JsonFormatter, LineFormatter, RunFilter
+from holdfast.redaction import Secret
 from tests.runtime.facts import until
 
 CANARY = "canary-3f9a/b+c\"d'é"
@@ -20,7 +21,7 @@ CANARY = "canary-3f9a/b+c\"d'é"
 @pytest.fixture
 def canary():
     before = dict(masks._texts), list(masks.registered)
-    yield holdfast.secret("canary", CANARY)
+    yield holdfast.redaction.register_secret("canary", CANARY)
     masks._texts.clear()
     masks._texts.update(before[0])
     masks.registered[:] = before[1]
@@ -28,12 +29,12 @@ def canary():
 
 @step
 def secret_echo(text: str) -> dict:
-    holdfast.progress(f"at {CANARY}")
+    holdfast.context.save_progress(f"at {CANARY}")
     holdfast.emit({"said": CANARY})
     return {"text": text, "bytes": CANARY.encode("latin-1"), "deep": [(CANARY, 1)]}
 
 
-@effect(on_doubt="ask")
+@effect(on_doubt="hold")
 def secret_charge(token: Secret, order: str) -> str:
     assert token.reveal() == CANARY
     return f"charged {order} with {token.reveal()}"
@@ -58,7 +59,7 @@ def secret_fails() -> None:
 
 @flow
 async def secret_waits() -> str:
-    return await holdfast.aio.wait("word", type=str)
+    return await holdfast.aio.wait_for_signal("word", type=str)
 
 
 def bytes_of(folder: Path) -> bytes:
@@ -130,12 +131,14 @@ def test_a_secret_says_nothing_by_itself(canary):
     with pytest.raises(errors.UsageError, match="does not know the secret 'other'"):
         Secret("other").reveal()
     with pytest.raises(errors.UsageError, match="8 or more characters"):
-        holdfast.secret("short", "1234")
+        holdfast.redaction.register_secret("short", "1234")
 
 
 def test_a_renewed_secret_masks_the_old_text_too(canary):
-    holdfast.secret("canary", "another-text-9")
-    assert holdfast.masked(f"{CANARY} another-text-9") == "[secret canary] [secret canary]"
+    holdfast.redaction.register_secret("canary", "another-text-9")
+    assert (
+        holdfast.redaction.redact(f"{CANARY} another-text-9") == "[secret canary] [secret canary]"
+    )
     assert canary.reveal() == "another-text-9"
 
 
@@ -165,8 +168,8 @@ class SecretKind(Exception):
 
 @step
 def secret_model() -> dict:
-    holdfast.usage(model=f"m-{CANARY}", note=CANARY)
-    holdfast.progress({CANARY: 1})
+    holdfast.context.record_usage(model=f"m-{CANARY}", note=CANARY)
+    holdfast.context.save_progress({CANARY: 1})
     return {CANARY: {f"x{CANARY}": bytearray(CANARY.encode("utf-16-le"))}}
 
 
@@ -185,7 +188,7 @@ def test_110_questions_reasons_keys_and_names_are_masked_too(tmp_path, canary):
         store.cancel("q-1", reason=f"because of {CANARY}")
         secret_asks.start("q-2")
         until(lambda: len(store.questions()) == 1)
-        store.refuse("q-2", "word", reason=CANARY)
+        store.reject("q-2", "word", reason=CANARY)
         until(lambda: store.get("q-2").status == "failed")
         with pytest.raises(errors.RunNotFound, match=r"\[secret canary\]"):
             store.get(CANARY)

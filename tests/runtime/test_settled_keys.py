@@ -159,7 +159,7 @@ def test_a_release_that_a_death_cut_off_is_made_up_for(
     assert waits_on_the_key(store, "second")
     assert store.get("second").status == "held"
     with store.worker(flows=[close]):
-        assert store.until("second", status="completed").result() == "receipt"
+        assert store.wait_until("second", status="completed").result() == "receipt"
     assert sent == {"42": 1}
     assert store.verify() == []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, each, flow, gather, step, testing, turns, wait
+from holdfast import aio, each, flow, gather, step, testing, turns, wait_for_signal
 from holdfast.errors import RunEnded, RunNotFound, UsageError, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import is_free, until
@@ -29,39 +29,39 @@ def note(text: str) -> str:
 
 @flow(name="sig-one")
 def one() -> Any:
-    return wait("paid")
+    return wait_for_signal("paid")
 
 
 @flow(name="sig-aone")
 async def aone() -> Any:
-    return await aio.wait("paid")
+    return await aio.wait_for_signal("paid")
 
 
 @flow(name="sig-two")
 def two() -> list[Any]:
-    return [wait("paid"), wait("paid")]
+    return [wait_for_signal("paid"), wait_for_signal("paid")]
 
 
 @flow(name="sig-order")
 def order() -> Order:
-    return wait("order", type=Order)
+    return wait_for_signal("order", type=Order)
 
 
 @flow(name="sig-lines")
 def lines() -> list[Any]:
-    return list(gather(lambda: wait("paid"), lambda: wait("paid")))
+    return list(gather(lambda: wait_for_signal("paid"), lambda: wait_for_signal("paid")))
 
 
 @flow(name="sig-alines")
 async def alines() -> list[Any]:
-    return list(await aio.gather(aio.wait("paid"), aio.wait("paid")))
+    return list(await aio.gather(aio.wait_for_signal("paid"), aio.wait_for_signal("paid")))
 
 
 @flow(name="sig-turns")
 def in_turns() -> list[Any]:
     nothing: dict[str, list[Any]] = {"got": []}
-    for state in turns(nothing, limit=5):
-        state["got"].append(wait("more"))
+    for state in turns(nothing, max_turns=5):
+        state["got"].append(wait_for_signal("more"))
         if len(state["got"]) == 3:
             return state["got"]
     raise AssertionError
@@ -69,7 +69,7 @@ def in_turns() -> list[Any]:
 
 @flow(name="sig-each")
 def in_branches() -> list[Any]:
-    return each(lambda name: wait(name), ["a", "b", "c"])
+    return each(lambda name: wait_for_signal(name), ["a", "b", "c"])
 
 
 @flow(name="sig-timeout")
@@ -77,7 +77,7 @@ def impatient() -> list[str]:
     said: list[str] = []
     for _ in range(3):
         try:
-            said.append(wait("late", timeout="1m"))
+            said.append(wait_for_signal("late", timeout="1m"))
         except WaitTimedOut:
             said.append("nothing")
     return said
@@ -88,7 +88,7 @@ async def aimpatient() -> list[str]:
     said: list[str] = []
     for _ in range(2):
         try:
-            said.append(await aio.wait("late", timeout=60))
+            said.append(await aio.wait_for_signal("late", timeout=60))
         except WaitTimedOut as error:
             said.append(str(error))
     return said
@@ -97,7 +97,7 @@ async def aimpatient() -> list[str]:
 @pytest.mark.parametrize("flow", [one, aone], ids=["sync", "async"])
 def test_a_signal_is_taken(store: PrivateStore, flow: Any) -> None:
     handle = flow.start("r")
-    store.until("r", waiting="signal:paid")
+    store.wait_until("r", waiting="signal:paid")
 
     sent = store.signal("r", "paid", {"amount": 3}, actor="ana")
 
@@ -118,11 +118,11 @@ def test_one_that_comes_before_the_wait_is_kept(store: PrivateStore) -> None:
 def test_a_duplicate_is_acknowledged_and_not_delivered_again(store: PrivateStore) -> None:
     handle = two.start("r")
 
-    first = store.signal("r", "paid", 1, id="a")
-    again = store.signal("r", "paid", 2, id="a")
-    store.until("r", waiting="signal", done="wait:paid")
-    after = store.signal("r", "paid", 3, id="a")
-    store.signal("r", "paid", 4, id="b")
+    first = store.signal("r", "paid", 1, signal_id="a")
+    again = store.signal("r", "paid", 2, signal_id="a")
+    store.wait_until("r", waiting="signal", done="wait:paid")
+    after = store.signal("r", "paid", 3, signal_id="a")
+    store.signal("r", "paid", 4, signal_id="b")
 
     assert [first.new, again.new, after.new] == [True, False, False]
     assert handle.result(timeout=20) == [1, 4]
@@ -133,13 +133,13 @@ def test_after_the_end_it_is_refused_and_what_was_never_taken_is_expired(
 ) -> None:
     one.submit("r")
     for number in range(3):
-        store.signal("r", "paid", number, id=str(number))
+        store.signal("r", "paid", number, signal_id=str(number))
     store.signal("r", "never asked for")
     one.run("r")
 
     with pytest.raises(RunEnded, match="run 'r' is completed: nobody would read signal 'paid'"):
         store.signal("r", "paid", 9)
-    assert not store.signal("r", "paid", id="1").new
+    assert not store.signal("r", "paid", signal_id="1").new
     assert [it.status for it in store.get("r").signals] == [
         "received",
         "expired",
@@ -172,7 +172,7 @@ def test_a_payload_that_does_not_fit_is_noted_and_the_run_goes_on_waiting(
 @pytest.mark.parametrize("flow", [lines, alines], ids=["sync", "async"])
 def test_two_lines_that_wait_for_one_name_get_one_each(store: PrivateStore, flow: Any) -> None:
     handle = flow.start("r")
-    store.until("r", waiting="signal")
+    store.wait_until("r", waiting="signal")
     store.signal("r", "paid", 1)
     store.signal("r", "paid", 2)
 
@@ -197,11 +197,11 @@ def test_in_turns_and_in_branches(store: PrivateStore) -> None:
 def test_a_wait_that_times_out_leaves_the_signal_to_the_next(url: str) -> None:
     with testing.store(clock=FakeClock(), url=url) as store:
         handle = impatient.start("r")
-        store.until("r", waiting="signal")
+        store.wait_until("r", waiting="signal")
         store.clock.advance(61)
-        store.until("r", done="wait:late", waiting=True)
+        store.wait_until("r", done="wait:late", waiting=True)
         store.signal("r", "late", "here")
-        store.until("r", done="wait:late#2", waiting=True)
+        store.wait_until("r", done="wait:late#2", waiting=True)
         store.clock.advance(61)
 
         assert handle.result(timeout=20) == ["nothing", "here", "nothing"]
@@ -213,9 +213,9 @@ def test_time_outs_in_async_flows() -> None:
     with testing.store(clock=FakeClock()) as store:
         handle = aimpatient.start("r")
         for key in ("wait:late", "wait:late#2"):
-            store.until("r", waiting="signal")
+            store.wait_until("r", waiting="signal")
             store.clock.advance_to_next()
-            store.until("r", done=key)
+            store.wait_until("r", done=key)
 
         assert handle.result(timeout=20) == [
             "wait:late: signal 'late' did not come in time",
@@ -229,7 +229,7 @@ def test_a_worker_unloads_the_run_and_takes_it_up_for_the_signal(store: PrivateS
         until(lambda: (row := store.kept.get("r")) and row.waiting_on and row.owner is None)
         store.signal("r", "other name")
         store.signal("r", "paid", 1)
-        store.until("r", done="wait:paid", waiting="signal")
+        store.wait_until("r", done="wait:paid", waiting="signal")
         until(lambda: is_free(store))
         store.signal("r", "paid", 2)
         assert store.handle("r").result(timeout=20) == [1, 2]
@@ -244,14 +244,14 @@ def test_what_is_said_wrongly(store: PrivateStore) -> None:
     with pytest.raises(UsageError, match="name of a signal"):
         store.signal("r", "")
     with pytest.raises(UsageError, match="1 to 200 characters"):
-        store.signal("r", "paid", id="x" * 201)
+        store.signal("r", "paid", signal_id="x" * 201)
     with pytest.raises(UsageError, match="actor="):
         store.signal("r", "paid", actor=" ")
     with pytest.raises(UsageError, match="inside a flow"):
-        wait("paid")
+        wait_for_signal("paid")
 
     async def outside() -> None:
-        await aio.wait("paid")
+        await aio.wait_for_signal("paid")
 
     with pytest.raises(UsageError, match="inside a flow"):
         asyncio.run(outside())

@@ -67,7 +67,7 @@ async def one_second(number: int) -> int:
     return number
 
 
-@step(name="sl-flaky", retry=Retry(attempts=3, first_s=3600, max_s=3600, jitter=0))
+@step(name="sl-flaky", retry=Retry(attempts=3, initial_wait_s=3600, max_wait_s=3600, jitter=0))
 def flaky() -> str:
     woken.append("attempt")
     if len(woken) < 3:
@@ -97,7 +97,7 @@ STORES = pytest.mark.parametrize("url", ["memory:", "sqlite:"])
 def test_two_hours_pass_in_a_moment(url: str, flow: Any) -> None:
     with testing.store(clock=FakeClock(), url=url) as store:
         handle = flow.start("r")
-        store.until("r", waiting="timer")
+        store.wait_until("r", waiting="timer")
 
         assert store.clock.advance_to_next() == pytest.approx(7200)
         assert handle.result(timeout=20) == "after two hours"
@@ -108,7 +108,7 @@ def test_two_hours_pass_in_a_moment(url: str, flow: Any) -> None:
 def test_until_a_moment_and_one_that_has_passed() -> None:
     with testing.store(clock=FakeClock(dt.datetime(2026, 12, 31, 23, tzinfo=dt.UTC))) as store:
         handle = until_new_year.start("r")
-        store.until("r", waiting="timer")
+        store.wait_until("r", waiting="timer")
         assert store.clock.advance_to_next() == pytest.approx(3600)
         assert handle.result(timeout=20) == "2027"
 
@@ -118,7 +118,7 @@ def test_a_clock_that_jumps_changes_nothing_but_the_moment(jump_s: float) -> Non
     """Faults 55 and 57: it fires once, and not before its time by the store's clock."""
     with testing.store(clock=FakeClock()) as store:
         handle = two_hours.start("r")
-        store.until("r", waiting="timer")
+        store.wait_until("r", waiting="timer")
         store.clock.jump(jump_s)
         store.clock.advance(3600)
         assert store.get("r").status == "waiting"
@@ -130,7 +130,7 @@ def test_a_clock_that_jumps_changes_nothing_but_the_moment(jump_s: float) -> Non
 def test_a_jump_forward_may_end_it() -> None:
     with testing.store(clock=FakeClock()) as store:
         handle = two_hours.start("r")
-        store.until("r", waiting="timer")
+        store.wait_until("r", waiting="timer")
         store.clock.jump(7201)
         assert handle.result(timeout=20) == "after two hours"
 
@@ -166,7 +166,7 @@ def test_pauses_between_attempts_unload_too(url: str) -> None:
 def test_branches_sleep_each_for_itself() -> None:
     with testing.store(clock=FakeClock()) as store:
         handle = branches.start("r")
-        store.clock.until_sleeping(3)
+        store.clock.wait_until_sleeping(3)
         for _ in range(3):
             count = len(woken)
             store.clock.advance(3600)
@@ -181,9 +181,9 @@ def test_many_timers_of_one_second_fire_once_each(url: str) -> None:
         for number in range(100):
             one_second.submit(f"r{number}", number)
         with store.worker(flows=[one_second], concurrency=100):
-            until(lambda: len(store.list(status="waiting", limit=1000)) == 100)
+            until(lambda: len(store.runs(status="waiting", limit=1000)) == 100)
             store.clock.advance(30)
-            until(lambda: len(store.list(status="completed", limit=1000)) == 100)
+            until(lambda: len(store.runs(status="completed", limit=1000)) == 100)
         assert sorted(map(int, woken)) == list(range(100))
         fired = [e for n in range(100) for e in store.history(f"r{n}") if e.kind == "timer_fired"]
         assert len(fired) == 100

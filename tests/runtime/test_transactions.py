@@ -25,6 +25,7 @@ from holdfast.errors import (
     StoreUnusable,
     UsageError,
 )
+from tests.attempts import attempt
 from tests.runtime.stops import Stop, interrupted, kinds
 
 ORDERS = "CREATE TABLE orders (name TEXT PRIMARY KEY, amount INTEGER)"
@@ -58,7 +59,7 @@ class Bench:
     def order(self, name: str, amount: int = 1) -> None:
         """Write to the user's table, as the body of an effect does."""
         values = f"VALUES ({self.mark}, {self.mark})"
-        holdfast.connection().execute(f"INSERT INTO orders {values}", (name, amount))
+        holdfast.context.sql_connection().execute(f"INSERT INTO orders {values}", (name, amount))
 
 
 bench: Bench
@@ -140,10 +141,10 @@ def test_lazy_and_grouped_writes_before_it_are_in_the_journal_before_it() -> Non
 
     @flow(name="tx-ordered")
     def ordered() -> str:
-        holdfast.new_id()
+        holdfast.context.uuid4()
         for n in range(5):
             grouped(n)
-        holdfast.now()
+        holdfast.context.now()
         made = order("tea")
         holdfast.emit("made")
         grouped(5)
@@ -187,10 +188,10 @@ def test_an_error_rolls_back_and_is_a_plain_failure() -> None:
 def test_it_is_tried_again_by_its_policy_and_each_try_starts_from_nothing() -> None:
     tries: list[int] = []
 
-    @effect(name="tx-flaky", transaction=True, retry=Retry(attempts=3, first_s=0.001))
+    @effect(name="tx-flaky", transaction=True, retry=Retry(attempts=3, initial_wait_s=0.001))
     def flaky() -> int:
         bench.order("tea")
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) < 3:
             raise ConnectionError("try again")
         return len(tries)
@@ -476,7 +477,7 @@ def test_branches_write_at_the_same_time_and_the_journal_keeps_one_order() -> No
 
     @flow(name="tx-lines")
     def lines() -> list[str]:
-        return holdfast.each(line, list(range(12)), at_once=6)
+        return holdfast.each(line, list(range(12)), max_concurrency=6)
 
     stop = lines.run("r")
 
@@ -571,11 +572,11 @@ def test_other_runs_go_on_meanwhile_on_a_server_and_wait_in_a_file() -> None:
 def test_usage_of_all_branches_is_added_up() -> None:
     @effect(name="tx-costs", transaction=True)
     def costs(n: int) -> None:
-        holdfast.usage(input_tokens=10)
+        holdfast.context.record_usage(input_tokens=10)
 
     @step(name="tx-costs-too")
     def costs_too(n: int) -> None:
-        holdfast.usage(input_tokens=1)
+        holdfast.context.record_usage(input_tokens=1)
 
     def both(n: int) -> None:
         costs(n)
@@ -583,7 +584,7 @@ def test_usage_of_all_branches_is_added_up() -> None:
 
     @flow(name="tx-costing")
     def costing() -> None:
-        holdfast.each(both, list(range(8)), at_once=4)
+        holdfast.each(both, list(range(8)), max_concurrency=4)
 
     costing.run("r")
 
@@ -596,7 +597,7 @@ def test_a_loop_goes_on_at_its_last_turn() -> None:
     @flow(name="tx-loop")
     def looping() -> list[str]:
         nothing: list[str] = []
-        for state in holdfast.turns(nothing, limit=10):
+        for state in holdfast.turns(nothing, max_turns=10):
             if len(state) == 4:
                 return list(state)
             if len(state) == 2:
@@ -669,7 +670,7 @@ def body() -> None: ...
     ("options", "why"),
     [
         ({"on_doubt": "retry"}, "no doubt is possible"),
-        ({"failed_on": (ValueError,)}, "every error means"),
+        ({"not_done_on": (ValueError,)}, "every error means"),
         ({"key_ttl": 5}, "no key is shown"),
         ({"timeout": 5}, "could not be stopped"),
         ({"commit": "grouped"}, "no option commit="),
@@ -696,11 +697,11 @@ def test_what_is_declared_wrongly_is_said_at_once() -> None:
 
 def test_a_connection_is_to_be_had_inside_such_an_effect_only() -> None:
     with pytest.raises(UsageError, match="transaction=True"):
-        holdfast.connection()
+        holdfast.context.sql_connection()
 
     @step(name="tx-no-connection")
     def without() -> None:
-        holdfast.connection()
+        holdfast.context.sql_connection()
 
     @flow(name="tx-asks")
     def asks() -> None:
@@ -713,7 +714,7 @@ def test_a_connection_is_to_be_had_inside_such_an_effect_only() -> None:
 def test_progress_inside_is_refused() -> None:
     @effect(name="tx-progress", transaction=True)
     def advances() -> None:
-        holdfast.progress(1)
+        holdfast.context.save_progress(1)
 
     @flow(name="tx-advances")
     def advancing() -> None:

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import holdfast
-from holdfast import Done, Fail, flow
+from holdfast import Done, flow
 from holdfast.errors import RunHeld, UsageError
-from holdfast.integrations.tools import Result, Tools, tool
-from holdfast.integrations.transcripts import UNKNOWN, repair, results_of
+from holdfast.integrations.tools import ToolResult, Tools, tool
+from holdfast.integrations.transcripts import OUTCOME_UNKNOWN, repair, results_of
 from holdfast.testing.models.chat import Chat
 from holdfast.testing.models.conversation import ModelTurn
 from holdfast.testing.models.messages import Messages
 from holdfast.testing.models.responses import Responses
+from holdfast.types import Failed
 
 # A turn: how many calls the model makes, which of them have results (some twice), what the user says.
 turn = st.tuples(
@@ -121,7 +122,7 @@ def test_every_cut_conversation_is_valid_afterwards(
     write, reader, body = FORMS[protocol]
     messages = write(turns)[:cut]
     before = copy.deepcopy(messages)
-    known = {f"c{t}_{n}": Result(f"c{t}_{n}", "kept") for t in range(6) for n in recorded}
+    known = {f"c{t}_{n}": ToolResult(f"c{t}_{n}", "kept") for t in range(6) for n in recorded}
     mended = repair(messages, protocol=protocol, results=known)
     assert messages == before  # What is given is left alone.
     read: list[ModelTurn] = reader.read(body(mended), [])  # Refuses what a provider would refuse.
@@ -132,7 +133,7 @@ def test_every_cut_conversation_is_valid_afterwards(
     for call_id, text in there.items():
         n = int(call_id.partition("_")[2])
         expected = real.get(call_id) or ("kept" if n in recorded else None)
-        assert text == expected if expected else text.startswith(UNKNOWN)
+        assert text == expected if expected else text.startswith(OUTCOME_UNKNOWN)
     assert repair(mended, protocol=protocol) == mended
 
 
@@ -229,7 +230,11 @@ WHOLE: dict[str, Any] = {
 @given(turns=whole)
 def test_a_valid_conversation_stays_as_it_is(protocol: Any, turns: Any) -> None:
     messages = WHOLE[protocol](turns)
-    known: dict[str, Result | str] = {"a": "other", "a#2": Result("a", "other"), "call_0": "other"}
+    known: dict[str, ToolResult | str] = {
+        "a": "other",
+        "a#2": ToolResult("a", "other"),
+        "call_0": "other",
+    }
     assert repair(messages, protocol=protocol, results=known) == messages
 
 
@@ -241,8 +246,8 @@ def test_what_was_repaired_stays_as_it_is(protocol: Any, turns: Any, chance: Any
     lost = [it for it in messages if chance.random() < 0.7]
     moved = chance.sample(lost, len(lost)) if chance.random() < 0.5 else lost
     repeated = [again for it in moved for again in [it] * chance.choice([1, 1, 2])]
-    known: dict[str, Result | str]
-    known = {"a": "known", "a#2": Result("a", "known, too"), "b#3": "third"}
+    known: dict[str, ToolResult | str]
+    known = {"a": "known", "a#2": ToolResult("a", "known, too"), "b#3": "third"}
     mended = repair(repeated, protocol=protocol, results=known)
     assert repair(mended, protocol=protocol, results=known) == mended
     assert repair(mended, protocol=protocol) == mended
@@ -277,7 +282,7 @@ def test_ids_that_a_provider_uses_again_are_told_apart() -> None:
     mended = repair([*turn("first"), *turn(None), *turn("third")], protocol="openai-chat")
     texts = [message["content"] for message in mended if message["role"] == "tool"]
     assert texts[0] == "first"
-    assert texts[1].startswith(UNKNOWN)
+    assert texts[1].startswith(OUTCOME_UNKNOWN)
     assert texts[2] == "third"
 
 
@@ -327,13 +332,13 @@ def test_what_the_journal_of_a_held_run_knows() -> None:
             held.run("r-1")
         known = results_of(store, "r-1")
         assert known["call/1"].content == '{"order":"7"}'
-        assert known["call_2"] == Result("call_2", "KeyError: '7'", is_error=True)
-        assert known["call_3"].content.startswith(UNKNOWN)
+        assert known["call_2"] == ToolResult("call_2", "KeyError: '7'", is_error=True)
+        assert known["call_3"].content.startswith(OUTCOME_UNKNOWN)
         assert "ts_pay" in known["call_3"].content
 
         key = next(step.key for step in store.get("r-1").steps if step.name == "ts_pay")
         store.settle("r-1", key, Done("paid"), actor="ana")
-        assert results_of(store, "r-1")["call_3"] == Result("call_3", "paid")
+        assert results_of(store, "r-1")["call_3"] == ToolResult("call_3", "paid")
 
 
 def test_an_effect_that_a_person_gave_up() -> None:
@@ -341,7 +346,7 @@ def test_an_effect_that_a_person_gave_up() -> None:
         with pytest.raises(RunHeld):
             held.run("r-2")
         key = next(step.key for step in store.get("r-2").steps if step.name == "ts_pay")
-        store.settle("r-2", key, Fail("nobody knows"), actor="ana")
+        store.settle("r-2", key, Failed("nobody knows"), actor="ana")
         assert "nobody knows" in results_of(store, "r-2")["call_3"].content
 
 
@@ -393,7 +398,7 @@ def test_ids_used_again_get_the_results_of_their_own_turns() -> None:
     told = [line["content"] for line in mended if line["role"] == "tool"]
     assert told[:6] == [f"gave {amount}" for amount in (1, 2, 3, 4, 5, 6)]
     assert "ts_give was begun" in told[6]
-    assert told[7].startswith(UNKNOWN)
+    assert told[7].startswith(OUTCOME_UNKNOWN)
     assert "ts_give was begun" not in told[7]
     blocks = [
         {
@@ -409,9 +414,9 @@ def test_ids_used_again_get_the_results_of_their_own_turns() -> None:
 def test_an_id_that_looks_like_a_second_call_gets_no_result_of_another() -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": ""}}
     line = {"role": "assistant", "tool_calls": [call | {"id": "a#2"}]}
-    results = {"a": Result("a", "one"), "a#2": Result("a", "two")}
+    results = {"a": ToolResult("a", "one"), "a#2": ToolResult("a", "two")}
     mended = repair([line], protocol="openai-chat", results=results)
-    assert mended[1]["content"].startswith(UNKNOWN)
+    assert mended[1]["content"].startswith(OUTCOME_UNKNOWN)
 
 
 def test_requests_of_the_http_transport_are_no_tool_calls() -> None:
@@ -421,12 +426,12 @@ def test_requests_of_the_http_transport_are_no_tool_calls() -> None:
             return f"hello {method} {url} {digest}"
 
         for key in ("POST api.test.v1.chat", "a-line-of-its-own"):
-            with holdfast.keyed(key):
-                holdfast.recorded(send, name="http")("POST", "u", "d")
-                holdfast.recorded(send, name="http", effect=True)("POST", "u", "d")
-        with holdfast.keyed("call_1"):
-            holdfast.recorded(lambda url: f"found {url}", name="http")("u")
+            with holdfast.adapters.step_key(key):
+                holdfast.adapters.as_step(send, name="http")("POST", "u", "d")
+                holdfast.adapters.as_effect(send, name="http")("POST", "u", "d")
+        with holdfast.adapters.step_key("call_1"):
+            holdfast.adapters.as_step(lambda url: f"found {url}", name="http")("u")
 
     with holdfast.open("memory:") as store:
         asks_a_model.run("r-4")
-        assert results_of(store, "r-4") == {"call_1": Result("call_1", "found u")}
+        assert results_of(store, "r-4") == {"call_1": ToolResult("call_1", "found u")}

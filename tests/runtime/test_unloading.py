@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Retry, aio, ask, effect, flow, gather, sleep, step, wait
+from holdfast import Retry, aio, ask, effect, flow, gather, sleep, step, wait_for_signal
 from holdfast._runtime import waiting
 from holdfast.errors import Corrupt, WaitTimedOut
 from holdfast.testing import store as private_store
@@ -47,7 +47,7 @@ def nested(name: str) -> Any:
         gather(lambda: note("one"), lambda: note("two"))
         return note(f"last {name}")
 
-    return gather(lambda: wait("x"), works)
+    return gather(lambda: wait_for_signal("x"), works)
 
 
 @flow(name="ul-anested")
@@ -56,17 +56,17 @@ async def anested(name: str) -> Any:
         await aio.gather(anote("one"), anote("two"))
         return await anote(f"last {name}")
 
-    return await aio.gather(aio.wait("x"), works())
+    return await aio.gather(aio.wait_for_signal("x"), works())
 
 
 @flow(name="ul-limited")
 async def limited(name: str) -> Any:
     async def one(number: int) -> Any:
         if number == 0:
-            return await aio.wait("x")
+            return await aio.wait_for_signal("x")
         return await anote(f"{number} {name}")
 
-    return await aio.each(one, range(5), at_once=2)
+    return await aio.each(one, range(5), max_concurrency=2)
 
 
 @pytest.mark.parametrize("it", [nested, anested])
@@ -77,20 +77,20 @@ def test_a_branch_that_has_more_to_do_is_not_unloaded_with_the_others(
         for number in range(10):
             it.submit(f"r{number}", f"r{number}")
         for number in range(10):
-            store.until(
+            store.wait_until(
                 f"r{number}", done="gather[1]/" + ("ul-note" if it is nested else "ul-anote")
             )
             store.signal(f"r{number}", "x", number)
         for number in range(10):
-            handle = store.until(f"r{number}", status="completed")
+            handle = store.wait_until(f"r{number}", status="completed")
             assert handle.result(timeout=10) == (number, f"last r{number}")
 
 
 def test_with_a_limit_the_next_branch_has_the_place_of_the_one_before(store: PrivateStore) -> None:
     with store.worker(flows=[limited]):
         handle = limited.submit("r", "r")
-        store.until("r", done="each[4]/ul-anote")
-        store.until("r", waiting="signal:x")
+        store.wait_until("r", done="each[4]/ul-anote")
+        store.wait_until("r", waiting="signal:x")
         store.signal("r", "x", 7)
         assert handle.result(timeout=10) == [7, "1 r", "2 r", "3 r", "4 r"]
 
@@ -100,15 +100,15 @@ def test_with_a_limit_the_next_branch_has_the_place_of_the_one_before(store: Pri
 
 @flow(name="ul-waits")
 def waits() -> Any:
-    return wait("x")
+    return wait_for_signal("x")
 
 
 @flow(name="ul-waits-again")
 def waits_again() -> Any:
     try:
-        return wait("x", timeout=0.3)
+        return wait_for_signal("x", timeout=0.3)
     except WaitTimedOut:
-        return wait("x")
+        return wait_for_signal("x")
 
 
 def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
@@ -156,7 +156,7 @@ def test_a_damaged_message_concerns_its_run_alone(
 ) -> None:
     handles = [waits.start(f"r{number}") for number in range(3)]
     for number in range(3):
-        store.until(f"r{number}", waiting="signal:x")
+        store.wait_until(f"r{number}", waiting="signal:x")
     damaged, kept = store.kept.get("r0"), type(store.kept)
     assert damaged is not None
     inbox = kept.inbox
@@ -189,8 +189,8 @@ attempts: list[int] = []
 @effect(
     name="ul-pay",
     key="ul:{number}",
-    retry=Retry(attempts=3, first_s=1.5, jitter=0),
-    failed_on=(Down,),
+    retry=Retry(attempts=3, initial_wait_s=1.5, jitter=0),
+    not_done_on=(Down,),
 )
 def pay(number: int) -> int:
     attempts.append(number)
@@ -210,7 +210,7 @@ def test_a_run_that_waits_for_a_key_leaves_its_place_to_the_run_that_has_it(
     attempts.clear()
     with store.worker(flows=[pays], concurrency=1):
         first = pays.submit("a", 7)
-        store.until("a", waiting="timer")
+        store.wait_until("a", waiting="timer")
         second = pays.submit("b", 7)
         assert (first.result(timeout=30), second.result(timeout=30)) == (7, 7)
     assert attempts == [7, 7]
@@ -255,12 +255,12 @@ def test_a_default_is_the_same_after_an_unload(store: PrivateStore) -> None:
 def same_name() -> int:
     def first() -> None:
         ask("?", name="q", type=int, timeout=0.02, default=1)
-        wait("w0")
+        wait_for_signal("w0")
 
     def second() -> None:
-        wait("w1")
+        wait_for_signal("w1")
         ask("?", name="q", type=int, timeout=0.02, default=1)
-        wait("w2")
+        wait_for_signal("w2")
 
     gather(first, second)
     return 1
@@ -271,22 +271,22 @@ def test_branches_that_asked_by_one_name_one_after_the_other_are_replayed_togeth
 ) -> None:
     with store.worker(flows=[same_name]):
         handle = same_name.submit("r")
-        store.until("r", done="gather[0]/ask:q")
+        store.wait_until("r", done="gather[0]/ask:q")
         store.signal("r", "w1", None)
-        store.until("r", done="gather[1]/ask:q")
+        store.wait_until("r", done="gather[1]/ask:q")
         store.signal("r", "w0", None)
         store.signal("r", "w2", None)
         assert handle.result(timeout=20) == 1
 
 
-@effect(name="ul-approved", approve=True)
+@effect(name="ul-approved", needs_approval=True)
 def approved(number: int) -> int:
     return number
 
 
 @flow(name="ul-approves")
 def approves() -> int:
-    wait("go")
+    wait_for_signal("go")
     return approved(1)
 
 
@@ -294,13 +294,13 @@ def test_an_answer_that_is_no_approval_is_refused_and_the_question_asked_again(
     store: PrivateStore,
 ) -> None:
     handle = approves.start("r")
-    store.until("r", waiting="signal")
+    store.wait_until("r", waiting="signal")
     try:
         store.answer("r", "approve:ul-approved", True, actor="eve")
     except holdfast.errors.HoldfastError:
         return  # Not even taken: as good.
     finally:
         store.signal("r", "go", None)
-        store.until("r", waiting="answer")
+        store.wait_until("r", waiting="answer")
         store.approve("r", "ul-approved", actor="ana")
         assert handle.result(timeout=10) == 1

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Retry, aio, effect, flow, keyed, step
+from holdfast import Retry, aio, effect, flow, step
 from holdfast._runtime import waiting
+from holdfast.adapters import step_key
 from holdfast.testing import store as private_store
 from holdfast.testing.stores import PrivateStore
 
@@ -37,19 +38,19 @@ def look(what: str) -> str:
     return what
 
 
-@effect(name="ut-pay", approve=True)
+@effect(name="ut-pay", needs_approval=True)
 def pay(amount: int) -> int:
     made.append(f"paid {amount}")
     return amount
 
 
 def call(tool: Callable[..., Any], given: Any, call_id: str) -> Any:
-    with keyed(call_id, awaited=True):
+    with step_key(call_id, awaited=True):
         return tool(given)
 
 
 async def call_async(tool: Any, given: Any, call_id: str) -> Any:
-    with keyed(call_id, awaited=True):
+    with step_key(call_id, awaited=True):
         return await tool.aio(given)
 
 
@@ -79,7 +80,7 @@ async def threads_of_async() -> Any:
 @flow(name="ut-unrecorded")
 async def unrecorded() -> Any:
     """The flow itself is at work while a task of its own waits, and awaits that later."""
-    with keyed("call_2"):
+    with step_key("call_2"):
         asked = asyncio.create_task(aio.ask("Sure?", name="sure"))
     while not gate.is_set():
         await asyncio.sleep(0.01)
@@ -92,7 +93,7 @@ async def nested() -> Any:
     """A tool runs an agent of its own, which calls tools."""
 
     async def agent() -> Any:
-        with keyed("outer", awaited=True):
+        with step_key("outer", awaited=True):
             inner = (
                 asyncio.create_task(call_async(look, "lamp", "call_1")),
                 asyncio.create_task(call_async(pay, 3, "call_2")),
@@ -108,11 +109,11 @@ async def plain() -> Any:
     """One tool waits for a person; another has its answer, and works on in plain code."""
 
     async def asks() -> Any:
-        with keyed("call_1", awaited=True):
+        with step_key("call_1", awaited=True):
             return await aio.ask("Sure?", name="sure")
 
     async def works() -> Any:
-        with keyed("call_2", awaited=True):
+        with step_key("call_2", awaited=True):
             said = await aio.ask("How much?", name="amount")
             while not gate.is_set():
                 await asyncio.sleep(0.01)
@@ -127,17 +128,17 @@ async def short() -> Any:
     """One tool waits for a person; the pause of another ends soon."""
 
     async def pauses() -> Any:
-        with keyed("call_2", awaited=True):
+        with step_key("call_2", awaited=True):
             return await attempt.aio()
 
     async def asks() -> Any:
-        with keyed("call_1", awaited=True):
+        with step_key("call_1", awaited=True):
             return await aio.ask("Sure?", name="sure")
 
     return list(await asyncio.gather(asks(), pauses()))
 
 
-@step(name="ut-attempt", retry=Retry(attempts=2, first_s=0.9, jitter=0))
+@step(name="ut-attempt", retry=Retry(attempts=2, initial_wait_s=0.9, jitter=0))
 def attempt() -> str:
     made.append("tried")
     if len(made) == 1:
@@ -174,7 +175,7 @@ def test_what_works_keeps_the_run_and_what_waits_does_not(
         assert before is not None
         assert before.owner is not None
         gate.set()
-        store.until("r", status="waiting")
+        store.wait_until("r", status="waiting")
         row = store.kept.get("r")
         assert row is not None
         assert (row.owner, row.claims) == (None, 0)
@@ -189,15 +190,15 @@ def test_a_tool_at_work_in_plain_code_keeps_the_run(
 ) -> None:
     with store.worker(flows=[plain]):
         handle = plain.submit("r")
-        store.until("r", status="waiting")
+        store.wait_until("r", status="waiting")
         store.answer("r", "amount", "30", actor="ana")
         looks(3)
         row = store.kept.get("r")
         assert row is not None
         assert row.owner is not None
         gate.set()
-        store.until("r", done="ut-look:call_2")
-        store.until("r", status="waiting")
+        store.wait_until("r", done="ut-look:call_2")
+        store.wait_until("r", status="waiting")
         store.answer("r", "sure", "yes", actor="ana")
         assert handle.result(timeout=20) == ["yes", "lamp"]
     assert made.count("lamp") == 1
@@ -206,8 +207,8 @@ def test_a_tool_at_work_in_plain_code_keeps_the_run(
 def test_a_short_pause_beside_it_does_not_keep_the_run(store: PrivateStore) -> None:
     with store.worker(flows=[short]):
         handle = short.submit("r")
-        store.until("r", done="ut-attempt:call_2")
-        store.until("r", status="waiting")
+        store.wait_until("r", done="ut-attempt:call_2")
+        store.wait_until("r", status="waiting")
         store.answer("r", "sure", "yes", actor="ana")
         assert handle.result(timeout=20) == ["yes", "well"]
 
@@ -227,7 +228,7 @@ def test_a_task_that_nobody_is_known_to_await_keeps_the_run(
 def test_where_a_run_waits_in_its_process_people_see_that_it_waits(store: PrivateStore) -> None:
     gate.set()
     handle = tasks.start("r")
-    store.until("r", waiting=True)
+    store.wait_until("r", waiting=True)
     (question,) = store.questions(run_id="r")
     store.approve("r", question.name, digest=question.digest, actor="ana")
     assert handle.result(timeout=20) == ["lamp", 3]

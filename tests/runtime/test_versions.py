@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import each, effect, flow, gather, patched, plan, step, testing, turns
+from holdfast import each, effect, flow, gather, plan, step, testing, turns
 from holdfast._core.stops import SORT, Tried
 from holdfast._runtime import registry, upgrades
 from holdfast._runtime.fingerprints import of_flow
 from holdfast.errors import RunHeld, UsageError
+from holdfast.versioning import patched
 from tests.crash.harness import wait_for
 from tests.runtime.stops import Stop, interrupted
 
@@ -57,7 +58,7 @@ async def work_async(what: str) -> str:
 class Code:
     """A flow whose code is replaced, and a run of it that is stopped after so many steps."""
 
-    def __init__(self, store: holdfast.Store) -> None:
+    def __init__(self, store: holdfast.types.Store) -> None:
         self.store = store
         self.body: Callable[[], Any] = list
 
@@ -248,8 +249,8 @@ def patched_branch(name: str) -> list[str]:
 
 
 def test_branches_are_each_on_their_own_way(code):
-    code.stopped_after(3, lambda: each(branch, "xyz", at_once=1))
-    assert code.run(lambda: each(patched_branch, "xyz", at_once=1)) == [
+    code.stopped_after(3, lambda: each(branch, "xyz", max_concurrency=1))
+    assert code.run(lambda: each(patched_branch, "xyz", max_concurrency=1)) == [
         ["x1", "x2"],
         ["y1", "y!", "y2"],
         ["z1", "z!", "z2"],
@@ -276,7 +277,7 @@ def test_a_branch_that_had_ended_gets_nothing_more(code):
 
 def looped(asks: bool) -> Callable[[], list[str]]:
     def loop() -> list[str]:
-        for seen in turns([""], limit=9):
+        for seen in turns([""], max_turns=9):
             turn = len(seen)
             seen.append(work(f"{turn}a"))
             if asks and patched("more"):
@@ -426,7 +427,7 @@ def matrix() -> list[str]:
     found = [work("a")]
     if patched("one"):
         found.append(work("one"))
-    found += sum(each(patched_branch, "xy", at_once=1), [])
+    found += sum(each(patched_branch, "xy", max_concurrency=1), [])
     if patched("two"):
         found.append(work("two"))
     return found
@@ -434,21 +435,21 @@ def matrix() -> list[str]:
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:"])
 def test_at_every_point_of_a_crash(url):
-    testing.crash_matrix(matrix, url=url, deaths=2 if url == "memory:" else 1)
+    testing.crash_matrix(matrix, url=url, crashes=2 if url == "memory:" else 1)
 
 
 # -- workers -----------------------------------------------------------------------------------
 
 
-def versioned(version: str, body: Callable[[], Any], accepts: tuple[str, ...] = ()) -> Any:
-    @flow(name="deployed", version=version, accepts=accepts)
+def versioned(version: str, body: Callable[[], Any], accepts_versions: tuple[str, ...] = ()) -> Any:
+    @flow(name="deployed", version=version, accepts_versions=accepts_versions)
     def deployed() -> Any:
         return body()
 
     return deployed
 
 
-def begun(store: holdfast.Store, steps: int, run_id: str = "r") -> None:
+def begun(store: holdfast.types.Store, steps: int, run_id: str = "r") -> None:
     """A run of version 1 that was given back after so many steps."""
     room[:] = [steps]
     interrupted(lambda: versioned("1", old).run(run_id))
@@ -467,10 +468,10 @@ def test_a_worker_takes_what_it_can_execute(store, caplog):
     two.submit("two")
     versioned("3", new).submit("three")
     with store.worker(flows=[two]):
-        store.until("two", status="completed")
+        store.wait_until("two", status="completed")
         explained = " ".join(str(store.explain("one")).split())
         assert "alive cannot run version 1 of deployed; it runs 2" in explained
-        assert "accepts=('1',)" in explained
+        assert "accepts_versions=('1',)" in explained
     assert [store.get(run_id).status for run_id in ("one", "three")] == ["queued", "queued"]
     assert "version 1 of flow deployed (such as one) cannot go on" in caplog.text
     assert "version 3 of flow deployed" in caplog.text
@@ -483,16 +484,16 @@ def test_nothing_is_said_of_a_version_that_another_worker_executes(store, caplog
     one.submit("one")
     with store.worker(flows=[two]):
         two.submit("two")
-        store.until("two", status="completed")
+        store.wait_until("two", status="completed")
     assert "cannot go on" not in caplog.text
 
 
 @pytest.mark.parametrize("recorded", [0, 1, 2])
 def test_an_accepted_run_is_replayed_exactly(store, recorded):
     begun(store, recorded)
-    two = versioned("2", new, accepts=("1",))
+    two = versioned("2", new, accepts_versions=("1",))
     with store.worker(flows=[two]):
-        result = store.until("r", status="completed").result()
+        result = store.wait_until("r", status="completed").result()
     assert result == (OLD_WAY if recorded > 1 else NEW_WAY)
     assert done == result
     assert version_of(store) == "2"
@@ -507,7 +508,7 @@ def test_from_its_first_entry_on_the_run_is_of_the_newer_version(store):
         room[:] = [3]
         return new()
 
-    two = versioned("2", stops_later, accepts=("1",))
+    two = versioned("2", stops_later, accepts_versions=("1",))
     interrupted(store.recover)
     room.clear()
     assert done == ["a", "check"] + ["b"] * (len(done) - 2)
@@ -518,8 +519,8 @@ def test_from_its_first_entry_on_the_run_is_of_the_newer_version(store):
         other = versioned("1", old).submit("other")
         other.result(20)
         assert store.get("r").status == "queued"
-    with store.worker(flows=[versioned("2", new, accepts=("1",))]):
-        assert store.until("r", status="completed").result() == NEW_WAY
+    with store.worker(flows=[versioned("2", new, accepts_versions=("1",))]):
+        assert store.wait_until("r", status="completed").result() == NEW_WAY
     assert done.count("check") == 1
     assert two.version == "2"
 
@@ -531,7 +532,7 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
         room[:] = [3]
         return new()
 
-    versioned("2", stops_later, accepts=("1",))
+    versioned("2", stops_later, accepts_versions=("1",))
     interrupted(store.recover)
     room.clear()
     before = list(done)
@@ -539,12 +540,12 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
     def other() -> list[str]:
         return [work("z"), work("check"), work("b"), work("c")]
 
-    with store.worker(flows=[versioned("2", other, accepts=("1",))]):
-        store.until("r", status="held")
+    with store.worker(flows=[versioned("2", other, accepts_versions=("1",))]):
+        store.wait_until("r", status="held")
     assert done == before, "it is not matched by name, and nothing was executed"
 
 
-def unfit(store: holdfast.Store, run_id: str = "r") -> list[Any]:
+def unfit(store: holdfast.types.Store, run_id: str = "r") -> list[Any]:
     """Return the notes of code that did not fit."""
     notes = [e for e in store.history(run_id) if e.kind == "run_released"]
     return [e for e in notes if e.body["why"] == "does_not_fit"]
@@ -552,7 +553,7 @@ def unfit(store: holdfast.Store, run_id: str = "r") -> list[Any]:
 
 def test_a_run_that_does_not_fit_is_given_back_for_the_code_of_its_version(store, caplog):
     begun(store, 2)
-    two = versioned("2", newest, accepts=("1",))
+    two = versioned("2", newest, accepts_versions=("1",))
     with store.worker(flows=[two]):
         wait_for(lambda: unfit(store), "a note of the code that does not fit")
         two.submit("other").result(20)
@@ -571,7 +572,7 @@ def test_a_run_that_does_not_fit_is_given_back_for_the_code_of_its_version(store
     assert "change_accepted" not in [e.kind for e in store.history("r")]
     # The older code fits as it did before.
     with store.worker(flows=[versioned("1", old)]):
-        assert store.until("r", status="completed").result() == OLD_WAY
+        assert store.wait_until("r", status="completed").result() == OLD_WAY
     assert version_of(store) == "1"
 
 
@@ -583,7 +584,7 @@ def test_the_same_code_does_not_try_twice_in_whatever_process(store):
         tried.append(1)
         return newest()
 
-    versioned("2", counted, accepts=("1",))
+    versioned("2", counted, accepts_versions=("1",))
     for _ in range(3):
         store.recover()
     assert (len(tried), store.get("r").status) == (1, "queued")
@@ -591,7 +592,7 @@ def test_the_same_code_does_not_try_twice_in_whatever_process(store):
     def repaired() -> list[str]:
         return old()
 
-    versioned("2", repaired, accepts=("1",))
+    versioned("2", repaired, accepts_versions=("1",))
     store.recover()
     assert (store.get("r").result, version_of(store)) == (OLD_WAY, "2")
 
@@ -601,7 +602,7 @@ def test_what_is_only_said_of_a_run_does_not_move_it(store):
 
     def waits() -> Any:
         work("a")
-        return holdfast.wait("go")
+        return holdfast.wait_for_signal("go")
 
     def checks() -> Any:
         work("check")
@@ -609,22 +610,22 @@ def test_what_is_only_said_of_a_run_does_not_move_it(store):
 
     versioned("1", waits).submit("r")
     with store.worker(flows=[versioned("1", waits)]):
-        store.until("r", waiting="signal:go")
-    versioned("2", waits, accepts=("1",))
+        store.wait_until("r", waiting="signal:go")
+    versioned("2", waits, accepts_versions=("1",))
     store.recover()
     assert version_of(store) == "1"
-    versioned("2", checks, accepts=("1",))
+    versioned("2", checks, accepts_versions=("1",))
     store.signal("r", "go", 5)
     store.recover()
     assert (store.get("r").status, version_of(store)) == ("queued", "1")
     with store.worker(flows=[versioned("1", waits)]):
-        assert store.until("r", status="completed").result() == 5
+        assert store.wait_until("r", status="completed").result() == 5
     assert done == ["a"]
 
 
 def test_a_run_that_does_not_fit_goes_on_when_somebody_accepts_the_change(store):
     begun(store, 2)
-    versioned("2", newest, accepts=("1",))
+    versioned("2", newest, accepts_versions=("1",))
     store.recover()
     assert "accepted" in store.resume("r", actor="ops", accept_change=True).did
     store.recover()
@@ -649,13 +650,13 @@ def diverged(store: testing.PrivateStore, *run_ids: str) -> None:
 def test_diverged_runs_are_tried_again_together_when_the_old_code_is_back(store):
     diverged(store, "r", "s")
     versioned("1", old)
-    told = store.resume_all(flow="deployed", status="diverged", actor="kim")
+    told = store.resume_all(flow="deployed", held_reason="diverged", actor="kim")
     assert {one.run_id: one.error for one in told} == {"r": None, "s": None}
     store.recover()
     assert [store.get(run_id).result for run_id in ("r", "s")] == [OLD_WAY, OLD_WAY]
     assert sorted(done) == ["a", "a", "b", "b", "c", "c"], "each step is executed once"
     assert "change_accepted" not in [entry.kind for entry in store.history("r")]
-    assert store.resume_all(flow="deployed", status="diverged") == []
+    assert store.resume_all(flow="deployed", held_reason="diverged") == []
     assert store.verify() == []
 
 
@@ -686,7 +687,7 @@ def test_other_code_of_the_version_tries_a_diverged_run_by_itself(store):
 
     with store.worker(flows=[versioned("1", looks)]):
         for run_id in ("r", "s"):
-            assert store.until(run_id, status="completed").result() == OLD_WAY
+            assert store.wait_until(run_id, status="completed").result() == OLD_WAY
     assert "is replayed once more because the flow has other code now" in seen[0]
     assert "replayed once more" not in str(store.explain("r"))
     assert claims(store) == before + 1
@@ -717,7 +718,7 @@ def test_each_code_that_does_not_fit_tries_a_run_once(store):
 def test_a_decision_of_a_person_lets_any_code_try_anew(store):
     diverged(store, "r")
     before = claims(store)
-    store.resume_all(flow="deployed", status="diverged")
+    store.resume_all(flow="deployed", held_reason="diverged")
     store.recover()
     assert (claims(store), store.get("r").held_reason) == (before + 1, "diverged")
     store.recover()
@@ -726,8 +727,8 @@ def test_a_decision_of_a_person_lets_any_code_try_anew(store):
 
 def test_a_newer_version_that_accepts_the_older_one_may_fit_too(store):
     diverged(store, "r")
-    with store.worker(flows=[versioned("2", old, accepts=("1",))]):
-        assert store.until("r", status="completed").result() == OLD_WAY
+    with store.worker(flows=[versioned("2", old, accepts_versions=("1",))]):
+        assert store.wait_until("r", status="completed").result() == OLD_WAY
     assert version_of(store) == "2"
 
 
@@ -756,7 +757,7 @@ def test_a_held_child_is_tried_again_by_the_program_that_waits_for_it(store):
         return deployed()
 
     def waits() -> Any:
-        return [work("a"), holdfast.wait("go")]
+        return [work("a"), holdfast.wait_for_signal("go")]
 
     def changed() -> Any:
         work("check")
@@ -768,9 +769,9 @@ def test_a_held_child_is_tried_again_by_the_program_that_waits_for_it(store):
     deployed = versioned("1", waits)
     parent.submit("p")
     with store.worker(flows=[parent, deployed]):
-        wait_for(lambda: store.list(flow="deployed"), "the child")
-        [child] = [run.run_id for run in store.list(flow="deployed")]
-        store.until(child, waiting="signal:go")
+        wait_for(lambda: store.runs(flow="deployed"), "the child")
+        [child] = [run.run_id for run in store.runs(flow="deployed")]
+        store.wait_until(child, waiting="signal:go")
     store.signal(child, "go", 5)
     deployed = versioned("1", changed)
     store.recover()
@@ -811,7 +812,7 @@ def test_what_still_does_not_fit_is_held_again(store):
     versioned("1", counted)
     store.recover()
     for times in (2, 3):
-        store.resume_all(flow="deployed", status="diverged")
+        store.resume_all(flow="deployed", held_reason="diverged")
         store.recover()
         assert (store.get("r").held_reason, len(tried)) == ("diverged", times)
     assert done == ["a", "b"], "nothing was executed"
@@ -819,7 +820,9 @@ def test_what_still_does_not_fit_is_held_again(store):
 
 def test_a_change_is_accepted_of_all_diverged_runs_of_a_flow(store):
     diverged(store, "r", "s")
-    told = store.resume_all(flow="deployed", status="diverged", accept_change=True, actor="kim")
+    told = store.resume_all(
+        flow="deployed", held_reason="diverged", accept_change=True, actor="kim"
+    )
     assert all("accepted" in one.did for one in told)
     store.recover()
     assert [store.get(run_id).result for run_id in ("r", "s")] == [["a", "b", "b", "c"]] * 2
@@ -829,8 +832,8 @@ def test_only_the_diverged_runs_of_that_flow_are_taken_up(store):
     diverged(store, "r")
     versioned("1", old).submit("paused")
     store.pause("paused")
-    assert store.resume_all(flow="other", status="diverged") == []
-    told = store.resume_all(flow="deployed", status="diverged")
+    assert store.resume_all(flow="other", held_reason="diverged") == []
+    told = store.resume_all(flow="deployed", held_reason="diverged")
     assert [one.run_id for one in told] == ["r"]
     assert (store.get("r").status, store.get("paused").held_reason) == ("queued", "paused")
 
@@ -846,14 +849,14 @@ def test_a_run_that_moved_on_meanwhile_is_left_as_it_is(store, monkeypatch):
         return rows
 
     monkeypatch.setattr(store.kept, "list", late)
-    [told] = store.resume_all(flow="deployed", status="diverged", accept_change=True)
+    [told] = store.resume_all(flow="deployed", held_reason="diverged", accept_change=True)
     assert (told.did, told.error) == ("run 'r' is completed already", None)
     assert store.get("r").result == OLD_WAY
 
 
 def test_diverged_runs_are_taken_up_flow_by_flow(store):
     with pytest.raises(UsageError, match="which flow"):
-        store.resume_all(status="diverged")
+        store.resume_all(held_reason="diverged")
     with pytest.raises(UsageError, match="not of failed ones"):
         store.resume_all(flow="deployed", accept_change=True)
 
@@ -867,8 +870,8 @@ def test_the_change_of_version_is_not_lost_with_a_refused_write(store):
 
     versioned("1", pay).run("first")
     versioned("1", pay).submit("second")
-    with store.worker(flows=[versioned("2", pay, accepts=("1",))]):
-        assert store.until("second", status="completed").result() == "paid"
+    with store.worker(flows=[versioned("2", pay, accepts_versions=("1",))]):
+        assert store.wait_until("second", status="completed").result() == "paid"
     assert version_of(store, "second") == "2"
     kinds = [entry.kind for entry in store.history("second")]
     assert kinds.count("change_accepted") == 1
@@ -879,7 +882,7 @@ def test_recover_keeps_to_the_versions_too(store):
     begun(store, 1)
     versioned("2", new)
     assert store.recover() == []
-    versioned("2", new, accepts=("1",))
+    versioned("2", new, accepts_versions=("1",))
     assert store.recover() == ["r"]
     assert store.get("r").result == NEW_WAY
 
@@ -898,7 +901,7 @@ def test_flow_run_keeps_to_the_same_rule(store):
 def test_versions_are_texts():
     for accepts in ("1", (1,), ("",)):
         with pytest.raises(UsageError):
-            versioned("2", new, accepts=accepts)  # type: ignore[arg-type]
+            versioned("2", new, accepts_versions=accepts)  # type: ignore[arg-type]
 
 
 DEPLOY = '''
@@ -1038,18 +1041,18 @@ def bill(what: str) -> str:
 
 
 def sends() -> list[str]:
-    return [send("x"), work("a"), work("b"), str(holdfast.wait("go"))]
+    return [send("x"), work("a"), work("b"), str(holdfast.wait_for_signal("go"))]
 
 
 def bills_first() -> list[str]:
-    return [work("b"), bill("y"), send("x"), work("a"), str(holdfast.wait("go"))]
+    return [work("b"), bill("y"), send("x"), work("a"), str(holdfast.wait_for_signal("go"))]
 
 
 def sends_last() -> list[str]:
-    return [work("a"), work("b"), send("other"), str(holdfast.wait("go"))]
+    return [work("a"), work("b"), send("other"), str(holdfast.wait_for_signal("go"))]
 
 
-def accepted_for_bills(store: holdfast.Store) -> None:
+def accepted_for_bills(store: holdfast.types.Store) -> None:
     """The change is accepted for one code, which is held again before something new."""
     versioned("1", sends).submit("r")
     store.recover()
@@ -1077,7 +1080,7 @@ def test_code_that_fits_goes_on_whatever_was_accepted_for_other_code(store):
     accepted_for_bills(store)
 
     def put_back() -> list[str]:
-        return [send("x"), work("a"), work("b"), str(holdfast.wait("go"))]
+        return [send("x"), work("a"), work("b"), str(holdfast.wait_for_signal("go"))]
 
     versioned("1", put_back)
     store.recover()
@@ -1103,7 +1106,7 @@ def named(version: str, fn: Callable[..., Any], **options: Any) -> Any:
 
 def waits(order: str, cents: int) -> str:
     step_of_work("a")
-    holdfast.wait("go")
+    holdfast.wait_for_signal("go")
     return f"{order} {cents}"
 
 
@@ -1135,7 +1138,7 @@ def waiting(store: testing.PrivateStore) -> testing.PrivateStore:
     """A store with a run that waits."""
     with store.worker(flows=[named("1", waits)]):
         named("1", waits).submit("r", "shoes", 5)
-        store.until("r", status="waiting")
+        store.wait_until("r", status="waiting")
     store.signal("r", "go")
     return store
 
@@ -1157,7 +1160,7 @@ def test_parameters_that_do_not_fit_the_recorded_input_hold_a_run(waiting, name)
 
 
 def test_a_version_with_other_parameters_gives_the_run_back(waiting):
-    with waiting.worker(flows=[named("2", needs_more, accepts=("1",))]):
+    with waiting.worker(flows=[named("2", needs_more, accepts_versions=("1",))]):
         wait_for(lambda: unfit(waiting), "a note of the code that does not fit")
     assert (waiting.get("r").status, version_of(waiting)) == ("queued", "1")
     assert "--accept-change" not in str(waiting.explain("r"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Watch, aio, each, effect, flow, step, testing, wait
+from holdfast import Watchdog, aio, each, effect, flow, step, testing, wait_for_signal
 from holdfast._runtime import patrol as patrols, registry
 from holdfast._runtime.patrol import Patrol
 from holdfast.errors import RunCancelled, RunFailed, RunHeld, UsageError
@@ -33,7 +33,7 @@ class Gate:
 
 
 gate = Gate()
-called: list[holdfast.Finding] = []
+called: list[holdfast.types.Finding] = []
 raising: list[Exception] = []
 
 
@@ -53,7 +53,7 @@ def store() -> Iterator[PrivateStore]:
         yield opened
 
 
-def page_somebody(finding: holdfast.Finding) -> None:
+def page_somebody(finding: holdfast.types.Finding) -> None:
     if raising:
         raise raising.pop()
     called.append(finding)
@@ -92,47 +92,49 @@ def round_and_round() -> str:
     return "done"
 
 
-@flow(name="wd-noted", watch=Watch(loop_after=3))
+@flow(name="wd-noted", watchdog=Watchdog(loop_after=3))
 def noted() -> str:
     return round_and_round()
 
 
-@flow(name="wd-held", watch=Watch(loop_after=3, looping="hold"))
+@flow(name="wd-held", watchdog=Watchdog(loop_after=3, looping="hold"))
 def held() -> str:
     return round_and_round()
 
 
-@flow(name="wd-cancelled", watch=Watch(loop_after=3, looping="cancel"))
+@flow(name="wd-cancelled", watchdog=Watchdog(loop_after=3, looping="cancel"))
 def cancelled() -> str:
     return round_and_round()
 
 
-@flow(name="wd-paged", watch=Watch(loop_after=3, looping=page_somebody))
+@flow(name="wd-paged", watchdog=Watchdog(loop_after=3, looping=page_somebody))
 def paged() -> str:
     return round_and_round()
 
 
-@flow(name="wd-ignored", watch=Watch(loop_after=3, looping="ignore"))
+@flow(name="wd-ignored", watchdog=Watchdog(loop_after=3, looping="ignore"))
 def ignored() -> str:
     return round_and_round()
 
 
-@flow(name="wd-sleeping", watch=Watch(loop_after=3, looping="hold", duplicate_action="cancel"))
+@flow(
+    name="wd-sleeping", watchdog=Watchdog(loop_after=3, looping="hold", duplicate_action="cancel")
+)
 def sleeping(twice: bool = False) -> str:
     for _ in range(3):
         (poll if twice else look)(1)
     for _ in range(2):
         if twice:
             mail("ana")
-    wait("go")
+    wait_for_signal("go")
     return "done"
 
 
-@flow(name="wd-awaited", watch=Watch(loop_after=3, looping="hold"))
+@flow(name="wd-awaited", watchdog=Watchdog(loop_after=3, looping="hold"))
 async def awaited() -> str:
     for _ in range(3):
         await look.aio(1)
-    await aio.call("wd-slow-call", gate.pass_through)
+    await aio.run_step("wd-slow-call", gate.pass_through)
     await look.aio(2)
     return "done"
 
@@ -143,13 +145,13 @@ def failing() -> None:
     bad()
 
 
-@flow(name="wd-once-a-day", watch=Watch(duplicates_within="1d"))
+@flow(name="wd-once-a-day", watchdog=Watchdog(duplicates_within="1d"))
 def once_a_day(to: str) -> None:
     mail(to)
-    wait("go")
+    wait_for_signal("go")
 
 
-def findings_in(store: holdfast.Store, run_id: str) -> list[str]:
+def findings_in(store: holdfast.types.Store, run_id: str) -> list[str]:
     return [e.body["did"] for e in store.history(run_id) if e.kind == "finding_noted"]
 
 
@@ -157,7 +159,7 @@ def asleep(store: PrivateStore, started: Any, run_id: str, *args: Any) -> None:
     """Have a worker execute a run until it waits, with nobody who has it."""
     with store.worker(flows=[started], drain_s=0):
         started.submit(run_id, *args)
-        store.until(run_id, waiting="signal")
+        store.wait_until(run_id, waiting="signal")
     until(lambda: is_free(store, run_id))
 
 
@@ -173,9 +175,9 @@ def stopping(store: PrivateStore) -> None:
 def test_a_run_at_work_is_noted_and_goes_on(store):
     handle = noted.start("r")
     gate.begun.wait(20)
-    assert [it.kind for it in store.patrol()] == ["looping"]
+    assert [it.kind for it in store.run_watchdog()] == ["looping"]
     until(lambda: findings_in(store, "r"))
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
     gate.open.set()
     assert handle.result() == "done"
     assert findings_in(store, "r") == ["note"]
@@ -186,8 +188,8 @@ def test_a_run_at_work_is_noted_and_goes_on(store):
 def test_a_run_at_work_is_held_at_its_next_durable_call(store):
     handle = held.start("r")
     gate.begun.wait(20)
-    store.patrol()
-    store.patrol()
+    store.run_watchdog()
+    store.run_watchdog()
     stopping(store)
     gate.open.set()
     with pytest.raises(RunHeld) as stopped:
@@ -200,14 +202,14 @@ def test_a_run_at_work_is_held_at_its_next_durable_call(store):
 
     store.resume("r", actor="ana")
     assert held.run("r") == "done"
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
     assert findings_in(store, "r") == ["hold"]
 
 
 def test_a_run_at_work_is_cancelled(store):
     handle = cancelled.start("r")
     gate.begun.wait(20)
-    store.patrol()
+    store.run_watchdog()
     stopping(store)
     gate.open.set()
     with pytest.raises(RunCancelled):
@@ -219,7 +221,7 @@ def test_a_run_at_work_is_cancelled(store):
 def test_an_async_run_is_held(store):
     handle = awaited.start("r")
     gate.begun.wait(20)
-    store.patrol()
+    store.run_watchdog()
     stopping(store)
     gate.open.set()
     with pytest.raises(RunHeld):
@@ -233,7 +235,7 @@ def test_what_is_to_be_ignored_is_shown_and_not_acted_on(store):
     handle = ignored.start("r")
     gate.begun.wait(20)
     assert [it.kind for it in store.findings()] == ["looping"]
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
     gate.open.set()
     assert handle.result() == "done"
     assert findings_in(store, "r") == []
@@ -244,12 +246,12 @@ def test_what_is_to_be_ignored_is_shown_and_not_acted_on(store):
 
 def test_a_run_that_nobody_has_is_held_in_one_write(store):
     asleep(store, sleeping, "r")
-    [found] = store.patrol("r")
+    [found] = store.run_watchdog("r")
     assert found.kind == "looping"
     assert kinds(store, "r")[-2:] == ["finding_noted", "run_held"]
     assert store.get("r").status == "held"
-    assert [run.run_id for run in store.list(finding="looping")] == ["r"]
-    assert store.patrol() == []
+    assert [run.run_id for run in store.runs(finding="looping")] == ["r"]
+    assert store.run_watchdog() == []
     assert "Finding, looping: wd-look was called 3 times" in str(store.explain("r"))
 
     store.resume("r", actor="ana")
@@ -261,9 +263,9 @@ def test_a_run_that_nobody_has_is_held_in_one_write(store):
 
 def test_a_run_that_nobody_has_is_cancelled_in_one_write(store):
     asleep(store, sleeping, "r", True)
-    assert [it.kind for it in store.patrol()] == ["duplicate_action"]
+    assert [it.kind for it in store.run_watchdog()] == ["duplicate_action"]
     assert kinds(store, "r")[-2:] == ["finding_noted", "run_cancelled"]
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
 
 
 def test_many_workers_at_once_hold_it_once(store):
@@ -271,9 +273,9 @@ def test_many_workers_at_once_hold_it_once(store):
     others = [holdfast.open(store.url, default=False) for _ in range(5)]
     ready = threading.Barrier(len(others))
 
-    def look_too(other: holdfast.Store) -> None:
+    def look_too(other: holdfast.types.Store) -> None:
         ready.wait()
-        other.patrol()
+        other.run_watchdog()
 
     threads = [threading.Thread(target=look_too, args=(other,)) for other in others]
     for thread in threads:
@@ -290,20 +292,20 @@ def test_many_workers_at_once_hold_it_once(store):
 def test_a_failed_run_that_left_effects_behind_is_noted_once(store):
     with pytest.raises(RunFailed):
         failing.run("r")
-    assert [it.kind for it in store.patrol()] == ["partial_failure"]
-    assert store.patrol() == []
+    assert [it.kind for it in store.run_watchdog()] == ["partial_failure"]
+    assert store.run_watchdog() == []
     assert findings_in(store, "r") == ["note"]
     assert not list(store.verify())
     with pytest.raises(RunFailed):
         failing.run("r")  # The next generation fails anew: that is another finding.
-    assert len(store.patrol()) == 1
+    assert len(store.run_watchdog()) == 1
 
 
 def test_effects_are_compared_with_those_of_other_runs(store):
     for run_id in ("one", "two"):
         asleep(store, once_a_day, run_id, "ana")
     asleep(store, once_a_day, "three", "kim")
-    assert [(it.run_id, it.kind) for it in store.patrol()] == [("two", "duplicate_action")]
+    assert [(it.run_id, it.kind) for it in store.run_watchdog()] == [("two", "duplicate_action")]
 
 
 def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monkeypatch):
@@ -314,14 +316,16 @@ def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monke
 
 def test_a_store_says_it_for_flows_that_declare_nothing(tmp_path):
     url = f"sqlite:///{tmp_path}/store.db"
-    with holdfast.open(url, watch=Watch(partial_failure=page_somebody, loop_after=4)) as store:
+    with holdfast.open(
+        url, watchdog=Watchdog(partial_failure=page_somebody, loop_after=4)
+    ) as store:
         with pytest.raises(RunFailed):
             failing.run("r")
         assert store.history("r")[0].body["watch"]["loops"] == 4
-        store.patrol()
+        store.run_watchdog()
         assert [it.kind for it in called] == ["partial_failure"]
     with pytest.raises(UsageError, match="watch="):
-        holdfast.open(url, watch="hold")  # type: ignore[arg-type]
+        holdfast.open(url, watchdog="hold")  # type: ignore[arg-type]
 
 
 # -- functions ---------------------------------------------------------------------------------
@@ -331,7 +335,7 @@ def test_a_function_is_called_once_by_any_number_of_workers(store):
     handle = paged.start("r")
     gate.begun.wait(20)
     with holdfast.open(store.url, default=False) as other:
-        both = [threading.Thread(target=it.patrol) for it in (store, other)]
+        both = [threading.Thread(target=it.run_watchdog) for it in (store, other)]
         for thread in both:
             thread.start()
         for thread in both:
@@ -349,10 +353,10 @@ def test_a_function_that_raised_is_called_again_later(url):
         raising.append(ConnectionError("the pager is off"))
         handle = paged.start("r")
         gate.begun.wait(20)
-        assert store.patrol() == []
-        assert store.patrol() == []  # Not at once: another worker may be at it.
+        assert store.run_watchdog() == []
+        assert store.run_watchdog() == []  # Not at once: another worker may be at it.
         store.clock.advance(61)
-        assert len(store.patrol()) == 1
+        assert len(store.run_watchdog()) == 1
         gate.open.set()
         assert handle.result() == "done"
         assert len(called) == 1
@@ -364,9 +368,9 @@ def test_a_function_that_raised_is_called_again_later(url):
 def test_a_worker_makes_rounds_by_itself():
     with testing.store(clock=FakeClock()) as store, store.worker(flows=[sleeping]):
         sleeping.submit("r")
-        store.until("r", waiting="signal")
+        store.wait_until("r", waiting="signal")
         store.clock.advance(61)
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
         assert findings_in(store, "r") == ["hold"]
 
 
@@ -389,11 +393,11 @@ def test_runs_that_sleep_and_have_not_changed_are_not_read_again(store, monkeypa
     assert reads == []
 
 
-@flow(name="wd-noted-and-asleep", watch=Watch(loop_after=3))
+@flow(name="wd-noted-and-asleep", watchdog=Watchdog(loop_after=3))
 def noted_and_asleep() -> None:
     for _ in range(3):
         look(1)
-    wait("go")
+    wait_for_signal("go")
 
 
 # -- what is recorded for those who look from outside ------------------------------------------
@@ -404,7 +408,7 @@ def limited() -> str:
     return gate.pass_through()
 
 
-@flow(name="wd-limited-flow", watch=Watch(stuck_after="2m"))
+@flow(name="wd-limited-flow", watchdog=Watchdog(stuck_after="2m"))
 def has_limited() -> str:
     return limited()
 
@@ -435,14 +439,14 @@ def test_branches_of_which_one_failed_are_shown_when_the_run_has_ended(store):
     [found] = store.findings("r")
     assert (found.kind, found.severity) == ("partial_failure", "warning")
     assert "1 of 3 branches of each failed" in found.text
-    assert [run.run_id for run in store.list(finding="partial_failure")] == ["r"]
+    assert [run.run_id for run in store.runs(finding="partial_failure")] == ["r"]
 
 
 def test_wrong_words_are_refused(store):
     with pytest.raises(UsageError, match="stuck"):
-        store.list(finding="slow")
+        store.runs(finding="slow")
     with pytest.raises(UsageError, match="watch="):
-        flow(watch="hold")(lambda: None)  # type: ignore[call-overload]
+        flow(watchdog="hold")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="polls="):
         step(polls="yes")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="polls"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import effect, errors, flow, step, testing, wait
+from holdfast import effect, errors, flow, step, testing, wait_for_signal
 from holdfast._core.lifecycle import Status
 from holdfast._runtime import admission, slots, worker as workers
 from tests.runtime.facts import until
@@ -170,7 +170,7 @@ def test_an_error_of_one_run_is_logged_and_harms_no_other(
     with store.worker(flows=[fails, ends_the_process, doubled]):
         fails.submit("f")
         ends_the_process.submit("e")
-        store.until("f", status="failed")
+        store.wait_until("f", status="failed")
         assert doubled.submit("d", 4).result(PATIENCE_S) == 8
         until(lambda: any("interrupted by SystemExit" in r.message for r in caplog.records))
     assert any(
@@ -348,11 +348,11 @@ def test_the_log_says_that_a_run_is_taken_and_what_it_waits_for(
 ):
     @flow(name="worker test waits for money")
     def waits_for_money() -> str:
-        return wait("paid", timeout="1h", type=str)
+        return wait_for_signal("paid", timeout="1h", type=str)
 
     waits_for_money.submit("w")
     with store.worker(flows=[waits_for_money]):
-        store.until("w", status="waiting")
+        store.wait_until("w", status="waiting")
         until(lambda: any(" waits for " in it.message for it in caplog.records))
         store.signal("w", "paid", "yes")
         assert store.handle("w").result(PATIENCE_S) == "yes"

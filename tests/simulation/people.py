@@ -144,7 +144,9 @@ class People:
         for number in range(max(first - 1, 0), first + count):
             name = f"{run_id}/{number}"
             try:
-                sent = self._operator.signal(run_id, SIGNAL, number, id=name, actor="operator")
+                sent = self._operator.signal(
+                    run_id, SIGNAL, number, signal_id=name, actor="operator"
+                )
             except HoldfastError as error:
                 return f"{run_id} takes no signal: {type(error).__name__}"
             self._laws.signalled(run_id, name, new=sent.new)

@@ -10,7 +10,7 @@ import msgspec
 from holdfast._core.retry import Retry
 from holdfast.testing.doors import Settings, Step
 
-POLICIES = ("ask", "retry", "fail", "function")
+POLICIES = ("hold", "retry", "fail", "function")
 
 
 class Flaky(Exception):
@@ -117,14 +117,14 @@ def step_of(act: Act) -> Step[..., Any]:
     options: dict[str, Any] = {
         "name": act.name,
         "effect": bool(act.policy),
-        "retry": Retry(attempts=act.attempts, first_s=0.5) if act.attempts > 1 else None,
+        "retry": Retry(attempts=act.attempts, initial_wait_s=0.5) if act.attempts > 1 else None,
         "timeout": act.timeout_s,
         "commit": "grouped" if act.grouped else "each",
         "registered": False,
     }
     if act.policy:
         options |= {
-            "failed_on": (Refused,),
+            "not_done_on": (Refused,),
             "on_doubt": _ask if act.policy == "function" else act.policy,
             "key": "letter:{number}" if act.shared else None,
         }

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.effects import NOT_DONE, Fail
+from holdfast._core.effects import NOT_DONE, Failed
 from holdfast._core.history import History, Record
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import CLAIMABLE, Status
@@ -422,7 +422,7 @@ class Simulation:
         if decision is None:
             return f"{record.key} may still happen"
         if decision is NOT_DONE and self._rng.random() < 0.1:
-            decision = Fail("given up")
+            decision = Failed("given up")
         self._operator.settle(row.run_id, record.key, decision, actor="operator")
         return f"{record.key} is settled as {decision!r}"
 

@@ -38,7 +38,7 @@ def pay() -> str:
 
 
 def loop() -> int:
-    for state in turns({"turn": 0}, limit=9):
+    for state in turns({"turn": 0}, max_turns=9):
         state["turn"] = b(state["turn"])
         if state["turn"] == 4:
             return state["turn"]

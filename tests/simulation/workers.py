@@ -338,7 +338,7 @@ class Life:
         token = current.set(frame)
         try:
             first: dict[str, Any] = {"turn": 0, "values": []}
-            loop = loop_over(first, limit=turns + 1)
+            loop = loop_over(first, max_turns=turns + 1)
         finally:
             current.reset(token)
         for state in loop:

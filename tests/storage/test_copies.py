@@ -10,7 +10,7 @@ from holdfast._core.rows import Lease, Write
 from holdfast._store.contract import Committed
 from holdfast._store.copies import restore
 from holdfast._store.sqlite import SqliteStore
-from holdfast.errors import Regressed, StoreFailed, StoreUnusable
+from holdfast.errors import StoreFailed, StoreLostData, StoreUnusable
 from tests.contract.store_contract import intent, new_run, step
 
 
@@ -95,7 +95,7 @@ def test_28_a_backup_put_back_by_hand_needs_no_adopt_but_an_old_copy_does(store,
     lease = store.claim("r", store.register_owner(), 5)
     assert isinstance(lease, Lease)
     assert isinstance(store.append([Write(lease, [step()])])[0], Committed)
-    with pytest.raises(Regressed):
+    with pytest.raises(StoreLostData):
         store.append([Write(lease, [intent()])])
     store.close()
     store = SqliteStore(store.path)

@@ -16,7 +16,7 @@ def wait_for(name: str) -> None:
         time.sleep(0.01)
 
 
-@step(name="tt.think", retry=Retry(attempts=3, first_s=0.01))
+@step(name="tt.think", retry=Retry(attempts=3, initial_wait_s=0.01))
 def think(turn: int) -> str:
     if turn == 1 and not (FOLDER / "thought").exists():
         (FOLDER / "thought").touch()

@@ -51,7 +51,7 @@ def test_it_goes_forward_unless_a_fault_is_asked_for():
 def test_a_waiting_thread_is_woken_when_its_time_has_come():
     clock = FakeClock()
     thread, woken = sleeping(clock, 10)
-    clock.until_sleeping()
+    clock.wait_until_sleeping()
     clock.advance(9)
     assert clock.sleepers == 1
     clock.advance(1)
@@ -66,7 +66,7 @@ def test_an_event_ends_the_wait():
     woken: list[bool] = []
     thread = threading.Thread(target=lambda: woken.append(clock.wait(event, 1e6)))
     thread.start()
-    clock.until_sleeping()
+    clock.wait_until_sleeping()
     event.set()
     thread.join(5)
     assert woken == [True]
@@ -76,7 +76,7 @@ def test_advance_to_next_goes_to_the_earliest_sleeper():
     clock = FakeClock()
     late, _ = sleeping(clock, 30)
     early, _ = sleeping(clock, 7)
-    clock.until_sleeping(2)
+    clock.wait_until_sleeping(2)
     assert clock.advance_to_next() == 7
     early.join(5)
     assert not early.is_alive()

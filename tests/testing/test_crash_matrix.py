@@ -11,21 +11,21 @@ from holdfast import (
     NOT_DONE,
     UNKNOWN,
     Done,
-    Fail,
     Retry,
     aio,
-    attempt,
     each,
     effect,
     flow,
     gather,
-    new_id,
     plan,
     step,
     testing,
     turns,
 )
+from holdfast.context import uuid4
 from holdfast.errors import RunHeld, StepFailed, UsageError
+from holdfast.types import Failed
+from tests.attempts import attempt
 
 world: list[Any] = []
 """What happened outside."""
@@ -115,7 +115,7 @@ def test_it_really_kills_processes():
 
 
 def test_two_deaths():
-    report = testing.crash_matrix(three, 1, deaths=2)
+    report = testing.crash_matrix(three, 1, crashes=2)
     nested = [point for point in report.points if len(point.kills) == 2]
     assert len(nested) > 20
     assert max(max(point.executed.values(), default=0) for point in nested) == 3
@@ -133,7 +133,7 @@ def test_async_flows_branches_plans_and_loops_survive():
 
     @flow(name="cm-turns")
     def loop() -> int:
-        for state in turns({"sum": 0}, limit=9):
+        for state in turns({"sum": 0}, max_turns=9):
             state["sum"] = add(state["sum"], 2)
             if state["sum"] >= 6:
                 return state["sum"]
@@ -141,7 +141,7 @@ def test_async_flows_branches_plans_and_loops_survive():
 
     assert testing.crash_matrix(agather).result == 10
     assert testing.crash_matrix(spread).result == [3, 6]
-    assert testing.crash_matrix(loop, deaths=2).result == 6
+    assert testing.crash_matrix(loop, crashes=2).result == 6
     made = plan("cm-plan", [lambda_step("cm-one"), lambda_step("cm-two")])
     assert testing.crash_matrix(made, {"n": 0}).result == {"n": 2}
 
@@ -154,7 +154,7 @@ def lambda_step(name: str) -> Any:
 
 
 def test_retries_take_no_time():
-    @step(name="cm-flaky", retry=Retry(attempts=3, first_s=3600, max_s=3600))
+    @step(name="cm-flaky", retry=Retry(attempts=3, initial_wait_s=3600, max_wait_s=3600))
     def flaky() -> str:
         if attempt() < 3:
             raise ConnectionError
@@ -174,7 +174,7 @@ def test_long_values_survive():
 
     @flow(name="cm-book")
     def book() -> list[str]:
-        for state in turns({"pages": [write(0)]}, limit=9):
+        for state in turns({"pages": [write(0)]}, max_turns=9):
             state["pages"].append(write(len(state["pages"])))
             if len(state["pages"]) == 4:
                 return state["pages"]
@@ -236,7 +236,7 @@ def test_what_is_held_is_settled_by_the_function_given(kill):
 def test_a_doubt_that_is_given_up_fails_the_run_as_decided():
     with pytest.raises(AssertionError, match="now it stops"):
         testing.crash_matrix(
-            flow_of(send, "cm-f-ask3"), "x", setup=world.clear, settle=lambda held: Fail("no")
+            flow_of(send, "cm-f-ask3"), "x", setup=world.clear, settle=lambda held: Failed("no")
         )
 
 
@@ -296,7 +296,7 @@ def test_it_finds_a_local_that_does_not_survive_turns():
     @flow(name="cm-local")
     def local() -> list[int]:
         seen = []
-        for state in turns({"n": 0}, limit=9):
+        for state in turns({"n": 0}, max_turns=9):
             state["n"] = add(state["n"], 1)
             seen.append(state["n"])
             if state["n"] == 3:
@@ -372,7 +372,7 @@ def test_a_flow_that_fails_by_itself_is_no_case():
 def test_results_that_are_new_each_time():
     @flow(name="cm-id")
     def ids() -> str:
-        return new_id() + str(add(1, 1))
+        return str(uuid4()) + str(add(1, 1))
 
     with pytest.raises(AssertionError, match="the result is"):
         testing.crash_matrix(ids)
@@ -397,7 +397,7 @@ def test_a_long_run_is_killed_at_evenly_chosen_places():
     "options",
     [
         {"kill": "twice"},
-        {"deaths": 3},
+        {"crashes": 3},
         {"url": "sqlite:///x.db"},
         {"kill": "process", "url": "memory:"},
     ],

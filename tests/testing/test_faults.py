@@ -106,7 +106,7 @@ def test_an_operation_waits_until_the_test_lets_it_go():
     faults.delay("append", at=1, seconds=0.001)
     with testing.store(faults=faults) as store:
         handle = paying.start("r")
-        store.until("r", done="faults-one")
+        store.wait_until("r", done="faults-one")
         assert calls == ["one"]
         gate.set()
         assert handle.result(timeout=10) == "paid 1"

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from holdfast import aio, effect, flow, step, testing, watch
+from holdfast import aio, effect, flow, step, testing
+from holdfast.versioning import depends_on
 
 _looks = itertools.count()
 
@@ -32,24 +33,24 @@ def matrix_send(number: int) -> int:
 
 @flow
 def matrix_redo() -> int:
-    watch("world", something_new, on_change="redo")
+    depends_on("world", something_new, on_change="redo")
     return matrix_add(matrix_read())
 
 
 @flow
 def matrix_go_on() -> int:
-    watch("world", something_new, on_change="go_on")
+    depends_on("world", something_new, on_change="keep")
     return matrix_send(matrix_add(matrix_read()))
 
 
 @flow
 async def matrix_awaited() -> int:
-    await aio.watch("world", something_new, on_change="redo")
+    await aio.depends_on("world", something_new, on_change="redo")
     return await matrix_add.aio(await matrix_read.aio())
 
 
 @pytest.mark.parametrize("watcher", [matrix_redo, matrix_go_on, matrix_awaited])
 def test_a_changing_world_and_a_death_at_every_write(watcher):
-    report = testing.crash_matrix(watcher, deaths=2)
+    report = testing.crash_matrix(watcher, crashes=2)
     assert report.points
     assert all(point.completed for point in report.points)

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import testing
 from holdfast.errors import UsageError
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from holdfast.testing.models.script import script_from_json
 
 OPENAI = {"authorization": "Bearer key"}
@@ -35,7 +35,7 @@ HELLO = {"role": "user", "content": "Refund order 42"}
 
 @pytest.fixture
 def server():
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         yield server
 
 
@@ -124,8 +124,8 @@ def events(text):
 
 
 def test_it_is_exported_where_users_look_for_it():
-    assert testing.ModelServer is ModelServer
-    assert {"ModelServer", "Say", "CallTools"} <= set(testing.__all__)
+    assert testing.FakeModelServer is FakeModelServer
+    assert {"FakeModelServer", "Say", "CallTools"} <= set(testing.__all__)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -182,7 +182,7 @@ def test_every_answer_has_a_usage_in_the_shape_of_its_provider(server):
 
 
 def test_a_call_without_an_id_gets_one_of_its_place():
-    with ModelServer([CallTools(("a", {}), ("b", {}))]) as server:
+    with FakeModelServer([CallTools(("a", {}), ("b", {}))]) as server:
         _, calls = text_and_calls("chat", ask(server, "chat").json())
     assert calls == [("a", {}, "call_0_0"), ("b", {}, "call_0_1")]
 
@@ -191,7 +191,7 @@ def test_a_turn_may_be_a_function_of_the_request():
     def by_model(request):
         return Say(f"I am {request.body['model']} in turn {request.turn}")
 
-    with ModelServer([by_model]) as server:
+    with FakeModelServer([by_model]) as server:
         answer = ask(server, "messages", model="small").json()
     assert text_and_calls("messages", answer)[0] == "I am small in turn 0"
 
@@ -200,7 +200,7 @@ def test_a_function_that_raises_is_a_problem_of_the_test():
     def broken(request):
         raise ZeroDivisionError
 
-    with ModelServer([broken]) as server:
+    with FakeModelServer([broken]) as server:
         assert ask(server, "chat").status_code == 500
         assert "turn 0 of the script raised ZeroDivisionError" in server.problems[0]
 
@@ -214,7 +214,7 @@ CUT = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_answer_may_be_cut_at_its_limit(protocol):
-    with ModelServer([Say("Refunded thir", end="incomplete")]) as server:
+    with FakeModelServer([Say("Refunded thir", end="incomplete")]) as server:
         answer = ask(server, protocol).json()
     assert text_and_calls(protocol, answer)[0] == "Refunded thir"
     assert CUT[protocol](answer)
@@ -222,7 +222,7 @@ def test_an_answer_may_be_cut_at_its_limit(protocol):
 
 @pytest.mark.parametrize("end", ["incomplete", "failed"])
 def test_responses_end_their_stream_as_they_ended(end):
-    with ModelServer([Say("Refunded thir", end=end)]) as server:
+    with FakeModelServer([Say("Refunded thir", end=end)]) as server:
         last = events(ask(server, "responses", stream=True).text)[-1]
         assert last[0] == f"response.{end}"
         assert last[1]["response"] == ask(server, "responses").json()
@@ -232,7 +232,7 @@ def test_responses_end_their_stream_as_they_ended(end):
 
 @pytest.mark.parametrize("protocol", ["chat", "messages"])
 def test_an_answer_that_failed_is_one_of_responses_only(protocol):
-    with ModelServer([Say("Refunded thir", end="failed")]) as server:
+    with FakeModelServer([Say("Refunded thir", end="failed")]) as server:
         assert ask(server, protocol).status_code == 500
         assert "fail_next" in server.problems[0]
 
@@ -306,7 +306,7 @@ def test_messages_stream_events(server):
 
 
 def test_a_single_word_comes_in_two_pieces():
-    with ModelServer([Say("Refunded.")]) as server:
+    with FakeModelServer([Say("Refunded.")]) as server:
         streamed = events(ask(server, "messages", stream=True).text)
     pieces = [data["delta"]["text"] for name, data in streamed if name == "content_block_delta"]
     assert len(pieces) == 2
@@ -355,7 +355,7 @@ def test_a_thread_that_is_not_known_is_refused_so_that_the_sdk_mends_it(server):
 
 def test_a_thread_can_be_continued_once_only_on_request():
     results = [message_results("call_a", "call_b")]
-    with ModelServer(SCRIPT, continue_once=True) as server:
+    with FakeModelServer(SCRIPT, continue_once=True) as server:
         first = ask(server, "messages", thread={"type": "create"}).json()
         going_on = {"type": "continue", "previous_message_id": first["id"]}
         assert ask(server, "messages", results, thread=going_on).status_code == 200
@@ -365,7 +365,7 @@ def test_a_thread_can_be_continued_once_only_on_request():
 
 def test_items_of_one_answer_are_one_turn_in_any_order():
     """Some clients send each call with its result behind it."""
-    with ModelServer([*SCRIPT, Say("Third.")]) as server:
+    with FakeModelServer([*SCRIPT, Say("Third.")]) as server:
         said, one, two = ask(server, "responses").json()["output"]
         mixed = [HELLO, said, one, item_result("call_a"), two, item_result("call_b")]
         answer = ask(server, "responses", mixed)
@@ -441,7 +441,7 @@ INVALID = {
     ("protocol", "what"), [(protocol, what) for protocol in INVALID for what in INVALID[protocol]]
 )
 def test_an_invalid_conversation_is_refused(protocol, what):
-    with ModelServer([Say("never")] * 5) as server:
+    with FakeModelServer([Say("never")] * 5) as server:
         refused = ask(server, protocol, INVALID[protocol][what])
         assert refused.status_code == 400
         error = refused.json()["error"]
@@ -471,7 +471,7 @@ def test_messages_need_a_version_and_a_limit(server):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_nothing_is_said_beyond_the_script(protocol):
-    with ModelServer([Say("One.")]) as server:
+    with FakeModelServer([Say("One.")]) as server:
         conversation = [HELLO, {"role": "assistant", "content": "One."}, HELLO]
         refused = ask(server, protocol, conversation)
         assert refused.status_code == 400
@@ -579,7 +579,7 @@ def test_closing_hangs_up_on_those_who_wait():
         except httpx.TransportError as error:
             errors.append(error)
 
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         server.hold()
         asking = threading.Thread(target=waiting, args=(server,))
         asking.start()
@@ -591,7 +591,7 @@ def test_closing_hangs_up_on_those_who_wait():
 def test_a_client_that_goes_away_disturbs_nobody(capfd):
     body = json.dumps({"model": "m", "messages": [HELLO], "stream": True}).encode()
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         server.hold()
         address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
         with socket.create_connection(address) as gone:
@@ -644,7 +644,7 @@ def test_pauses_stand_before_each_event(monkeypatch):
         waits.append(timeout)
         return wait(event, timeout)
 
-    with ModelServer([Say("one two", pause=0.0123)]) as server:
+    with FakeModelServer([Say("one two", pause=0.0123)]) as server:
         monkeypatch.setattr(threading.Event, "wait", noting)
         ask(server, "chat", stream=True)
     assert waits.count(0.0123) == 5
@@ -666,7 +666,7 @@ def test_waiting_in_vain_says_what_is_the_case(server):
 
 
 def test_it_listens_only_while_it_is_open():
-    server = ModelServer(SCRIPT)
+    server = FakeModelServer(SCRIPT)
     with pytest.raises(UsageError, match="not running"):
         _ = server.url
     with server:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, effect, flow, gather, new_id, now, step, testing, turns
+from holdfast import aio, effect, flow, gather, step, testing, turns
+from holdfast.context import now, uuid4
 from holdfast.errors import Corrupt, RunFailed, RunNotFound, UsageError
 from holdfast.testing import Diverged
 
@@ -51,7 +52,7 @@ def other() -> None:
 
 
 def original(topic: str) -> Any:
-    new_id()
+    uuid4()
     texts = load(topic)
     number = count(texts)
     return [send(str(number)), texts]
@@ -67,7 +68,8 @@ def _original():
 def exported(tmp_path: Path) -> Path:
     with testing.store() as store:
         report.run("r", "x")
-        path = testing.export_run(store, "r", tmp_path / "r.json")
+        path = tmp_path / "r.json"
+        store.export_run("r", path)
     calls.clear()
     return path
 
@@ -99,7 +101,7 @@ def test_other_arguments_are_a_divergence(exported):
 
 def test_another_order_is_a_divergence(exported):
     def body(topic: str) -> Any:
-        new_id()
+        uuid4()
         count([])
         return load(topic)
 
@@ -110,7 +112,7 @@ def test_another_order_is_a_divergence(exported):
 
 def test_a_step_that_is_left_out_is_a_divergence(exported):
     def body(topic: str) -> Any:
-        new_id()
+        uuid4()
         return count(load(topic))
 
     changed(body)
@@ -156,7 +158,8 @@ def test_a_run_that_has_not_ended_may_go_on(tmp_path):
     with testing.store() as store:
         with pytest.raises(RunFailed):
             report.run("r", "x")
-        path = testing.export_run(store, "r", tmp_path / "r.json")
+        path = tmp_path / "r.json"
+        store.export_run("r", path)
     calls.clear()
     assert testing.replay(report, path).status == "failed"
 
@@ -177,7 +180,7 @@ def test_a_run_that_has_not_ended_may_go_on(tmp_path):
 def test_loops_branches_and_async_flows_replay(tmp_path):
     @flow(name="replay-loops")
     def loops() -> int:
-        for state in turns({"n": 0}, limit=9):
+        for state in turns({"n": 0}, max_turns=9):
             state["n"] += sum(gather(lambda: count(["a"]), lambda: count(["a", "b"])))
             if state["n"] >= 9:
                 return state["n"]
@@ -195,7 +198,9 @@ def test_loops_branches_and_async_flows_replay(tmp_path):
     with testing.store() as store:
         loops.run("loops")
         asyncio.run(gathering.run("async"))
-        paths = [testing.export_run(store, name, tmp_path / name) for name in ("loops", "async")]
+        paths = [tmp_path / name for name in ("loops", "async")]
+        for path in paths:
+            store.export_run(path.name, path)
     calls.clear()
     assert testing.replay(loops, paths[0]).result == 9
     assert testing.replay(gathering, paths[1]).result == 3
@@ -205,7 +210,8 @@ def test_loops_branches_and_async_flows_replay(tmp_path):
 def test_a_sqlite_run_is_exported_alike(tmp_path):
     with testing.store(url="sqlite:") as store:
         report.run("r", "x")
-        path = testing.export_run(store, "r", tmp_path / "r.json")
+        path = tmp_path / "r.json"
+        store.export_run("r", path)
     calls.clear()
     assert testing.replay(report, path).steps == 4
 
@@ -241,4 +247,4 @@ def test_a_file_of_another_version_or_flow_is_refused(exported):
 
 def test_a_run_that_is_not_there_cannot_be_exported(tmp_path):
     with testing.store() as store, pytest.raises(RunNotFound):
-        testing.export_run(store, "nobody", tmp_path / "x.json")
+        store.export_run("nobody", tmp_path / "x.json")

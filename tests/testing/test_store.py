@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from holdfast import Retry, aio, effect, flow, sleep, step, testing, use
+from holdfast import Retry, aio, effect, flow, resource, sleep, step, testing
 from holdfast.errors import RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 
@@ -18,7 +18,7 @@ def double(number: int) -> int:
     return number * 2
 
 
-@effect(name="kit-send", on_doubt="ask")
+@effect(name="kit-send", on_doubt="hold")
 def send(text: str) -> str:
     raise ConnectionError(text)
 
@@ -48,9 +48,9 @@ def test_stores_nest_and_the_outer_one_comes_back():
     with testing.store() as outer:
         with testing.store() as inner:
             doubling.run("inside", 1)
-            assert inner.list()
+            assert inner.runs()
         doubling.run("outside", 1)
-        assert [run.run_id for run in outer.list()] == ["outside"]
+        assert [run.run_id for run in outer.runs()] == ["outside"]
 
 
 def test_strict_mode_is_put_back_as_it_was(monkeypatch):
@@ -94,23 +94,25 @@ def test_until_waits_for_a_status_and_for_a_step():
 
     with testing.store() as store:
         gates.start("r")
-        store.until("r", status="running")
+        store.wait_until("r", status="running")
         gate.set()
-        assert store.until("r", status=("completed", "failed"), done="kit-double").result() == 10
+        assert (
+            store.wait_until("r", status=("completed", "failed"), done="kit-double").result() == 10
+        )
 
 
 def test_until_says_what_is_the_case_instead():
     with testing.store() as store:
         with pytest.raises(TimeoutError, match="there is no such run"):
-            store.until("r", status="held", timeout_s=0.01)
+            store.wait_until("r", status="held", timeout_s=0.01)
         doubling.run("r", 1)
         with pytest.raises(TimeoutError, match=r"status='held'.*it is completed; kit-double"):
-            store.until("r", status="held", timeout_s=0.01)
+            store.wait_until("r", status="held", timeout_s=0.01)
         with pytest.raises(TimeoutError, match="waiting='timer'"):
-            store.until("r", waiting="timer", timeout_s=0.01)
+            store.wait_until("r", waiting="timer", timeout_s=0.01)
         with pytest.raises(ValueError):
-            store.until("r", status="hold", timeout_s=0.01)
-        assert store.until("r", waiting=False).run_id == "r"
+            store.wait_until("r", status="hold", timeout_s=0.01)
+        assert store.wait_until("r", waiting=False).run_id == "r"
 
 
 def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
@@ -121,7 +123,7 @@ def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
 
     with testing.store(clock=FakeClock(), url="sqlite:") as store:
         handle = sleeper.start("r")
-        store.until("r", waiting="timer")
+        store.wait_until("r", waiting="timer")
         get, reads = store.kept.get, iter(range(1_000_000))
 
         def ends_before_the_second_read(run_id):
@@ -133,21 +135,21 @@ def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
 
         monkeypatch.setattr(store.kept, "get", ends_before_the_second_read)
         with pytest.raises(TimeoutError, match="it is completed"):
-            store.until("r", waiting=True, done="kit-double", timeout_s=0.01)
+            store.wait_until("r", waiting=True, done="kit-double", timeout_s=0.01)
 
 
 def test_a_held_run_is_a_fact():
     with testing.store() as store:
         with pytest.raises(RunHeld):
             sending.run("r", "x")
-        assert store.until("r", status="held").status() == "held"
+        assert store.wait_until("r", status="held").status() == "held"
 
 
 def test_a_retry_waits_on_the_clock_of_the_test():
     clock = FakeClock()
     tries: list[int] = []
 
-    @step(name="kit-flaky", retry=Retry(attempts=3, first_s=60, max_s=600, jitter=0))
+    @step(name="kit-flaky", retry=Retry(attempts=3, initial_wait_s=60, max_wait_s=600, jitter=0))
     def flaky() -> str:
         tries.append(clock.now_us())
         if len(tries) < 3:
@@ -162,7 +164,7 @@ def test_a_retry_waits_on_the_clock_of_the_test():
         assert store.clock is clock
         handle = patient.start("r")
         assert clock.advance_to_next() == 60
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         assert clock.advance_to_next() == 120
         assert handle.result(timeout=10) == "there"
     assert [at - tries[0] for at in tries] == [0, 60_000_000, 180_000_000]
@@ -178,7 +180,7 @@ def test_a_run_that_waits_at_a_worker_is_woken_as_the_clock_says():
 
     with testing.store(clock=clock) as store, store.worker(flows=[reminder]):
         handle = reminder.submit("r")
-        store.until("r", status="waiting", waiting=True)
+        store.wait_until("r", status="waiting", waiting=True)
         advice = r"store\.until\(run_id, waiting=True\).*advance\("
         with pytest.raises(TimeoutError, match=advice):
             clock.advance_to_next(timeout_s=0.01)
@@ -189,7 +191,9 @@ def test_a_run_that_waits_at_a_worker_is_woken_as_the_clock_says():
 def test_an_async_retry_waits_on_it_too():
     clock = FakeClock(auto=True)
 
-    @step(name="kit-aflaky", retry=Retry(attempts=2, first_s=3600, max_s=7200, jitter=0))
+    @step(
+        name="kit-aflaky", retry=Retry(attempts=2, initial_wait_s=3600, max_wait_s=7200, jitter=0)
+    )
     async def aflaky() -> str:
         if clock.now_us() < before + 3_600_000_000:
             raise ConnectionError
@@ -225,7 +229,7 @@ def test_a_resource_is_overridden_for_a_while():
         return Client()
 
     @step(name="kit-think")
-    def think(client: Client = use(make)) -> str:
+    def think(client: Client = resource(make)) -> str:
         return client.ask()
 
     @flow(name="kit-thinks")
@@ -299,7 +303,7 @@ def test_with_clock(holdfast_store, holdfast_clock):
     assert holdfast_store.clock is holdfast_clock
 
 def test_clean(holdfast_store):
-    assert holdfast_store.list() == []
+    assert holdfast_store.runs() == []
 """
 
 

@@ -18,18 +18,37 @@ The rules stand in a TOML file:
     was = "list"
     becomes = "runs"
     on = ["store", "*_store"]
+    keywords_only = true    # optional: not `store.list(query)`
 
     [[keywords]]    # `turns(…, limit=3)`, `aio.turns(…, limit=3)`, not `store.runs(limit=3)`
     was = "limit"
     becomes = "max_turns"
     of = ["turns"]
+    in = ["src/holdfast/_runtime/loops.py"]    # optional: where `def turns(limit)` stands
+
+    [[definitions]] # a method, a field or a nested function, where it stands
+    was = "list"
+    becomes = "runs"
+    in = ["src/holdfast/_opened.py"]
 
     [[values]]      # `effect(on_doubt="ask")`, not `ask("ask")`
     was = "ask"
     becomes = "hold"
     keywords = ["on_doubt", "on_change"]
 
-Python is read as a syntax tree, so that a common word such as `wait` is renamed only where it is the
+    [spans]         # a name that `code spans` may have without an import: `use`, `usage(…)`
+    use = "resource"
+    "usage(" = "record_usage("
+
+    [[texts]]       # a regular expression, for messages and prose
+    was = '\\bWatch\\('
+    becomes = "Watchdog("
+    in = ["src/holdfast/_core/findings.py"]
+
+    [keep]          # texts that only look like a name, by the files where they stand
+    "src/holdfast/observers/*" = ['"holdfast.wait"']
+
+Attributes, too, may be limited to files by `in`. Paths are patterns. Python is read as a syntax tree, so that a common word such as `wait` is renamed only where it is the
 identifier of the rule. Strings that are themselves Python (scripts of tests, planted patches), fenced
 Python of Markdown pages and `code spans` of docstrings, comments and pages follow the same rules.
 Local variables that shadow a name are left alone. Look at `git diff` afterwards, and let
@@ -59,6 +78,10 @@ TREES = ("src", "tests", "docs", "examples", "benchmarks", "README.md", "ARCHITE
 FENCE = re.compile(
     r"^(?P<indent> *)```(?:python|py)[^\n]*\n(?P<code>.*?)^(?P=indent)```", re.M | re.S
 )
+ELLIPSIS = "ǂǂ"
+"""What stands for `…` while a code span is parsed."""
+SCRIPT = re.compile(r"holdfast|^ *@(?:flow|step|effect)\b", re.M)
+"""What a string has that is a script, or a part of one."""
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
@@ -72,19 +95,52 @@ class Rules:
     attributes: list[dict[str, Any]] = field(default_factory=list)
     keywords: list[dict[str, Any]] = field(default_factory=list)
     values: list[dict[str, Any]] = field(default_factory=list)
+    definitions: list[dict[str, Any]] = field(default_factory=list)
+    spans: dict[str, str] = field(default_factory=dict)
+    texts: list[dict[str, Any]] = field(default_factory=list)
+    keep: dict[str, list[str]] = field(default_factory=dict)
+    path: str = ""
+    """The file at hand, for rules that are limited to files."""
 
     @classmethod
     def read(cls, path: Path) -> Rules:
         """Return the rules of a TOML file."""
         return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
 
-    def attribute(self, receiver: str, name: str) -> str | None:
+    def attribute(self, receiver: str, name: str, *, keywords_only: bool = False) -> str | None:
         """Return the new name of an attribute of this receiver."""
         return next(
             (
                 rule["becomes"]
                 for rule in self.attributes
-                if rule["was"] == name and _matches(receiver, rule["on"])
+                if rule["was"] == name
+                and _matches(receiver, rule["on"])
+                and _matches(self.path, rule.get("in", ["*"]))
+                and (keywords_only or not rule.get("keywords_only"))
+            ),
+            None,
+        )
+
+    def definition(self, name: str) -> str | None:
+        """Return the new name of what is defined in the file at hand."""
+        return next(
+            (
+                rule["becomes"]
+                for rule in self.definitions
+                if rule["was"] == name and _matches(self.path, rule["in"])
+            ),
+            None,
+        )
+
+    def parameter(self, function: str, name: str) -> str | None:
+        """Return the new name of a parameter of a function that the file at hand defines."""
+        return next(
+            (
+                rule["becomes"]
+                for rule in self.keywords
+                if rule["was"] == name
+                and _matches(function, rule["of"])
+                and _matches(self.path, rule.get("in", []))
             ),
             None,
         )
@@ -147,8 +203,12 @@ class _Renames(ast.NodeVisitor):
         self.rules = rules
         self.lines = [line.encode() for line in text.splitlines(keepends=True)]
         self.edits: list[Edit] = []
+        self.known = known
         self.bound = dict(known)  # A name of this file -> what it is called in the package.
         self.shadows: list[set[str]] = []
+        self.parameters: list[dict[str, str]] = []
+        self.classes: list[str] = []
+        self.called_by_keywords: set[int] = set()
 
     # - imports
 
@@ -164,15 +224,29 @@ class _Renames(ast.NodeVisitor):
         for alias in node.names:
             was = f"{node.module}.{alias.name}"
             home, _, name = self.rules.names.get(was, was).rpartition(".")
-            self.bound[alias.asname or alias.name] = was
-            kept = alias.asname and alias.asname != name
-            lines.setdefault(home, []).append(f"{name} as {alias.asname}" if kept else name)
-        if any(f"{node.module}.{alias.name}" in self.rules.names for alias in node.names):
+            exported = self._exported(alias.asname)
+            if not exported:
+                self.bound[alias.asname or alias.name] = was
+            asname = exported or alias.asname
+            kept = asname and asname != name
+            lines.setdefault(home, []).append(f"{name} as {asname}" if kept else name)
+        if any(
+            f"{node.module}.{alias.name}" in self.rules.names or self._exported(alias.asname)
+            for alias in node.names
+        ):
             indent = "\n" + " " * node.col_offset
             self._replace(
                 node,
                 indent.join(f"from {home} import {', '.join(all)}" for home, all in lines.items()),
             )
+
+    def _exported(self, alias: str | None) -> str | None:
+        """Return the new name of an alias under which this module exports something."""
+        was = self.known.get(alias or "", "")
+        if was.rpartition(".")[2] != alias:
+            return None
+        becomes = self.rules.names.get(was)
+        return becomes.rpartition(".")[2] if becomes else None
 
     # - scopes
 
@@ -189,9 +263,37 @@ class _Renames(ast.NodeVisitor):
             self.visit(expression)
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
         self.shadows.append({argument.arg for argument in all} | _assigned(body))
+        self.parameters.append({} if isinstance(node, ast.Lambda) else self._renamed(node, all))
+        for argument in all:
+            if name := self.parameters[-1].get(argument.arg):
+                start = (argument.lineno, argument.col_offset)
+                self._replace_at(start, argument.arg, name)
         for part in body:
             self.visit(part)
+        self.parameters.pop()
         self.shadows.pop()
+
+    def _renamed(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, arguments: list[ast.arg]
+    ) -> dict[str, str]:
+        """Return the parameters of a definition that get new names, and rename their defaults."""
+        names = [node.name, *(f"{name}.{node.name}" for name in self.classes[-1:])]
+        plain = [*node.args.posonlyargs, *node.args.args]
+        with_default = [
+            *zip(reversed(plain), reversed(node.args.defaults), strict=False),
+            *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+        ]
+        for argument, default in with_default:
+            if isinstance(default, ast.Constant) and (
+                value := self.rules.value(argument.arg, default.value)
+            ):
+                self._replace(default, f'"{value}"')
+        return {
+            argument.arg: new
+            for argument in arguments
+            for name in names
+            if (new := self.rules.parameter(name, argument.arg))
+        }
 
     visit_FunctionDef = _function
     visit_AsyncFunctionDef = _function
@@ -199,13 +301,34 @@ class _Renames(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._definition(node)
+        self.classes.append(node.name)
+        for part in node.body:
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                target = part.target
+                if name := self.rules.definition(target.id):
+                    self._replace_at((target.lineno, target.col_offset), target.id, name)
+        self.generic_visit(node)
+        self.classes.pop()
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """Rename the names in `__all__`."""
+        named = [it.id for it in node.targets if isinstance(it, ast.Name)]
+        if named == ["__all__"] and isinstance(node.value, ast.List):
+            for item in node.value.elts:
+                text = item.value if isinstance(item, ast.Constant) else None
+                was = self.bound.get(str(text), "")
+                if becomes := self.rules.names.get(was):
+                    self._replace(item, f'"{becomes.rpartition(".")[2]}"')
         self.generic_visit(node)
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         """Rename what a module defines, which is bound by `known`."""
         becomes = self.rules.names.get(self.bound.get(node.name, ""))
-        if becomes and node.col_offset == 0:
-            found = re.match(rb"(?:async +)?(?:def|class) +", self.lines[node.lineno - 1])
+        if not becomes or node.col_offset:
+            becomes = self.rules.definition(node.name)
+        if becomes:
+            line = self.lines[node.lineno - 1]
+            found = re.match(rb" *(?:async +)?(?:def|class) +", line)
             assert found
             start, length = found.end(), len(node.name.encode())
             name = becomes.rpartition(".")[2]
@@ -214,8 +337,13 @@ class _Renames(ast.NodeVisitor):
     # - uses
 
     def visit_Name(self, node: ast.Name) -> None:
+        for shadow, renamed in zip(reversed(self.shadows), reversed(self.parameters), strict=True):
+            if node.id in shadow:
+                if node.id in renamed:
+                    self._replace(node, renamed[node.id])
+                return
         was = self.bound.get(node.id)
-        if was is None or any(node.id in shadow for shadow in self.shadows):
+        if was is None:
             return
         becomes = self.rules.names.get(was)
         if becomes and node.id == was.rpartition(".")[2]:
@@ -225,16 +353,22 @@ class _Renames(ast.NodeVisitor):
         dotted = self._dotted(node)
         becomes = self.rules.names.get(dotted) if dotted else None
         if becomes and dotted:
-            root = dotted.split(".")[0]
-            alias = _dots(node)[: -len(dotted[len(root) :])] if "." in dotted else root
-            self._replace(node, alias + becomes[len(root) :])
+            root = _dots(node).partition(".")[0]
+            if not becomes.startswith(f"{self.bound[root]}."):
+                raise ValueError(f"{_dots(node)} becomes {becomes}, which needs another import")
+            self._replace(node, root + becomes[len(self.bound[root]) :])
             return
-        if name := self.rules.attribute(_last_name(node.value), node.attr):
+        keywords_only = id(node) in self.called_by_keywords
+        if name := self.rules.attribute(
+            _last_name(node.value), node.attr, keywords_only=keywords_only
+        ):
             self._replace_end(node, node.attr, name)
         self.visit(node.value)
 
     def visit_Call(self, node: ast.Call) -> None:
         function = _last_name(node.func)
+        if not node.args:
+            self.called_by_keywords.add(id(node.func))
         for keyword in node.keywords:
             if keyword.arg is None:
                 continue
@@ -246,6 +380,12 @@ class _Renames(ast.NodeVisitor):
                 value := self.rules.value(keyword.arg, keyword.value.value)
             ):
                 self._replace(keyword.value, f'"{value}"')
+            if isinstance(keyword.value, ast.Dict):
+                for item in keyword.value.values:
+                    if isinstance(item, ast.Constant) and (
+                        value := self.rules.value(keyword.arg, item.value)
+                    ):
+                        self._replace(item, f'"{value}"')
         self.generic_visit(node)
 
     def _dotted(self, node: ast.Attribute) -> str | None:
@@ -260,6 +400,9 @@ class _Renames(ast.NodeVisitor):
         assert node.end_col_offset is not None
         start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
         self.edits.append(Edit(start, end, text))
+
+    def _replace_at(self, start: tuple[int, int], was: str, name: str) -> None:
+        self.edits.append(Edit(start, (start[0], start[1] + len(was.encode())), name))
 
     def _replace_end(self, node: ast.Attribute, was: str, name: str) -> None:
         assert node.end_lineno is not None
@@ -328,7 +471,7 @@ def _strings(text: str, rules: Rules, walk: _Renames) -> Iterator[Edit]:
 
 def _inside(literal: str, rules: Rules, bound: dict[str, str]) -> str:
     quoted = re.fullmatch(r'([A-Za-z]*)("""|\'\'\'|"|\')(.*)\2', literal, re.S)
-    if quoted and "\n" in quoted[3] and "holdfast" in quoted[3]:
+    if quoted and "\n" in quoted[3] and SCRIPT.search(quoted[3]):
         prefix, quote, body = quoted.groups()
         dedented = textwrap.dedent(body)
         try:
@@ -340,11 +483,20 @@ def _inside(literal: str, rules: Rules, bound: dict[str, str]) -> str:
                 line[: len(line) - len(line.lstrip())] for line in body.splitlines() if line.strip()
             ]
             margin = min(indents, key=len, default="")
-            renamed = rename_python(dedented, rules)
+            # A part of a script: what it imports stands in another string.
+            own = _assigned(ast.parse(dedented).body)
+            known = {} if "import " in dedented else _top_level(rules, own)
+            renamed = rename_python(dedented, rules, known)
             if renamed == dedented:
                 return literal
             return f"{prefix}{quote}{textwrap.indent(renamed, margin)}{quote}"
     return rename_spans(literal, rules, bound)
+
+
+def _top_level(rules: Rules, own: set[str]) -> dict[str, str]:
+    """Return the names with a rule that `from holdfast import …` would have bound."""
+    found = {was.rpartition(".")[2]: was for was in rules.names if was.count(".") == 1}
+    return {name: was for name, was in found.items() if name not in own}
 
 
 # --- other texts --------------------------------------------------------------------------------
@@ -354,13 +506,21 @@ def rename_spans(text: str, rules: Rules, known: dict[str, str]) -> str:
     """Return a text whose `code spans` have the renames."""
 
     def renamed(span: re.Match[str]) -> str:
-        code = span[1]
+        at = "@" if span[1].startswith("@") else ""
+        code = span[1].removeprefix("@").replace("…", ELLIPSIS)
         try:
             ast.parse(code)
         except (SyntaxError, ValueError):
             return span[0]
         bound = {"holdfast": "holdfast"} | known
-        return f"`{rename_python(code, rules, bound)}`"
+        code = rename_python(code, rules, bound).replace(ELLIPSIS, "…")
+        if rules.spans:
+            pattern = "|".join(
+                re.escape(it) if it.endswith("(") else rf"{re.escape(it)}(?=\(|$)"
+                for it in rules.spans
+            )
+            code = re.sub(rf"(?<![\w.\"'])(?:{pattern})", lambda it: rules.spans[it[0]], code)
+        return f"`{at}{code}`"
 
     return SPAN.sub(renamed, text)
 
@@ -470,7 +630,19 @@ def main(arguments: list[str]) -> int:
     rules = Rules.read(Path(arguments[0]))
     for path in files(arguments[1:] or TREES):
         text = path.read_text(encoding="utf-8")
-        changed = renamer(path)(text, rules, defined_by(path, rules))
+        rules.path = path.relative_to(ROOT).as_posix()
+        kept = [
+            it for files, all in rules.keep.items() if _matches(rules.path, [files]) for it in all
+        ]
+        changed = text
+        for number, it in enumerate(kept):
+            changed = changed.replace(it, f'"kept{number}text"')
+        changed = renamer(path)(changed, rules, defined_by(path, rules))
+        for number, it in enumerate(kept):
+            changed = changed.replace(f'"kept{number}text"', it)
+        for rule in rules.texts:
+            if _matches(rules.path, rule["in"]):
+                changed = re.sub(rule["was"], rule["becomes"], changed, flags=re.M)
         if changed != text:
             path.write_text(changed, encoding="utf-8")
             print(path.relative_to(ROOT))

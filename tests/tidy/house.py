@@ -98,12 +98,13 @@ PACKAGE_FILES = {"init", "main"}
 
 
 def small_with_one_importer(graph: Mapping[str, set[str]]) -> list[str]:
-    """Return the short modules that exactly one other module imports."""
+    """Return the short modules that exactly one other module imports; users import public ones."""
     importers = Counter(target for targets in graph.values() for target in targets)
     return sorted(
         name
         for path in modules()
         if path.stem != "__init__"
+        and (path.parent != PACKAGE or path.stem.startswith("_"))
         and importers[name := module_name(path)] == 1
         and path.read_text(encoding="utf-8").count("\n") < SMALL_LINES
     )

@@ -32,6 +32,10 @@ NAMES = Rules(
             'SCRIPT = """\nimport holdfast\nholdfast.wait_for_signal("x")\n"""',
         ),
         (
+            'PART = """\n@flow\ndef f():\n    wait("x")\n"""',
+            'PART = """\n@flow\ndef f():\n    wait_for_signal("x")\n"""',
+        ),
+        (
             '"""Call `holdfast.wait(name)`; wait."""',
             '"""Call `holdfast.wait_for_signal(name)`; wait."""',
         ),
@@ -117,3 +121,69 @@ def test_a_definition_is_renamed_where_it_stands():
         "class Case:\n    def wait(self): ...\n\nasync def wait_for_signal():\n"
         "    return Case(), wait_for_signal\n"
     )
+
+
+def test_a_module_that_is_imported_whole_is_followed():
+    rules = Rules(names={"holdfast._runtime.timing.wait": "holdfast._runtime.timing.wait_for"})
+    text = "from holdfast._runtime import timing\ntiming.wait()\n"
+    assert rename_python(text, rules) == text.replace("timing.wait", "timing.wait_for")
+
+
+def test_the_list_of_public_names_is_renamed():
+    text = 'from holdfast import wait\n\n__all__ = ["other", "wait"]\n'
+    assert rename_python(text, NAMES) == (
+        'from holdfast import wait_for_signal\n\n__all__ = ["other", "wait_for_signal"]\n'
+    )
+
+
+def test_the_alias_of_an_export_is_renamed():
+    known = {"wait": "holdfast.aio.wait"}
+    rules = Rules(names={"holdfast.aio.wait": "holdfast.aio.wait_for"})
+    text = 'from holdfast._waits import aio_wait as wait\n\n__all__ = ["wait"]\n'
+    assert rename_python(text, rules, known) == text.replace("as wait", "as wait_for").replace(
+        '"wait"', '"wait_for"'
+    )
+
+
+HERE = Rules(
+    attributes=[{"was": "list", "becomes": "runs", "on": ["self"], "in": ["here.py"]}],
+    keywords=[{"was": "limit", "becomes": "max_turns", "of": ["turns"], "in": ["here.py"]}],
+    definitions=[{"was": "list", "becomes": "runs", "in": ["here.py"]}],
+    values=[{"was": "ask", "becomes": "hold", "keywords": ["on_doubt", "on_drift"]}],
+    spans={"use": "resource"},
+)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("def turns(x, limit=limit):\n    limit", "def turns(x, max_turns=limit):\n    max_turns"),
+        (
+            "def turns(limit):\n    def f(limit):\n        limit",
+            "def turns(max_turns):\n    def f(limit):\n        limit",
+        ),
+        (
+            "class A:\n    list: int\n    def list(self):\n        self.list",
+            "class A:\n    runs: int\n    def runs(self):\n        self.runs",
+        ),
+        ("def f(on_doubt='ask'): ...", 'def f(on_doubt="hold"): ...'),
+        ("flow(on_drift={'ask': 'ask'})", "flow(on_drift={'ask': \"hold\"})"),
+        (
+            '"""`use(…)`, `use`, `@use(a=…)`, `x.use`."""',
+            '"""`resource(…)`, `resource`, `@resource(a=…)`, `x.use`."""',
+        ),
+    ],
+)
+def test_what_a_file_defines(was, becomes):
+    HERE.path = "here.py"
+    assert rename_python(was, HERE) == becomes
+    HERE.path = "elsewhere.py"
+    if "def turns" in was or "class" in was:
+        assert rename_python(was, HERE) == was
+
+
+def test_calls_are_told_apart_by_their_shape():
+    rule = {"was": "list", "becomes": "runs", "on": ["store"], "keywords_only": True}
+    rules = Rules(attributes=[rule])
+    text = "store.list(limit=3), store.list(query), store.list"
+    assert rename_python(text, rules) == "store.runs(limit=3), store.list(query), store.list"

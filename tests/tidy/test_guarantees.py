@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import flow, step, testing, use
+from holdfast import flow, resource, step, testing
 from holdfast.errors import RunFailed
 from tests.tidy.source import ROOT, definitions
 
@@ -169,7 +169,7 @@ def make_client() -> str:
 
 
 @step
-def tell(text: str, client: str = use(make_client)) -> str:
+def tell(text: str, client: str = resource(make_client)) -> str:
     assert CANARY in client
     return f"told {text}"
 

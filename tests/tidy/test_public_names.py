@@ -1,6 +1,8 @@
 """The public line: which names there are, and that the two colours of the API keep in step."""
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -9,69 +11,54 @@ from holdfast import aio
 
 PUBLIC = {
     # What users write.
-    *("flow", "step", "effect", "plan", "use", "register", "Retry", "Queue"),
-    # Runs at certain times.
-    *("schedule", "Schedule", "TICK"),
-    # Inside a flow.
-    *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying", "patched"),
-    # What a flow raises to have undone what its run did.
-    *("Rollback",),
-    # Inside a flow: time, signals, people.
-    *("sleep", "wait", "ask", "Approve"),
-    # Inside a step.
-    *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit", "connection"),
-    # What may change while nobody is at work.
-    *("watch", "file", "fingerprint", "Preflight"),
-    # What a run may spend.
-    *("Budget", "Price", "prices"),
-    # What the watchdog looks for, and what it finds.
-    *("Watch", "Finding"),
-    # What adapters of frameworks are made of.
-    *("keyed", "recorded"),
-    # What settles a doubt.
-    *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
-    # Where runs are kept, and how they are seen.
-    *("open", "Store", "Handle", "Entry", "current_run", "stream", "Status"),
-    # Who is told of what happens.
-    *("observe", "Observer", "ObservedRun", "ObservedAttempt", "ObservedEntry"),
-    *("ObservedPast", "ObservedCut"),
-    # Who is told when a run needs a person.
-    *("alert", "Alert"),
-    # What must not be seen.
-    *("secret", "Secret", "masked", "mask_record"),
-    # What outlives runs.
-    *("memory", "Memory"),
-    # What the decorators give.
-    *("Flow", "Step", "Effect", "AsyncFlow", "AsyncStep", "AsyncEffect"),
-    # Modules.
-    *("aio", "errors"),
+    *("flow", "step", "effect", "plan", "run", "run_step", "open", "resource"),
+    # What a decorator takes.
+    *("Retry", "Budget", "Queue", "Watchdog", "Approval"),
+    # What an effect is given, and what settles a doubt.
+    *("Done", "NOT_DONE", "UNKNOWN", "idempotency_key"),
+    # Inside a flow: loops, branches, people, signals, time, values.
+    *("turns", "each", "gather", "ask", "wait_for_signal", "sleep", "memory", "emit"),
 }
 
-# Public packages that `import holdfast` does not load.
-PACKAGES = {"integrations", "observers", "testing"}
+# Public modules, and what they export.
+MODULES = {
+    "aio": {
+        *("ask", "depends_on", "each", "gather", "memory", "run", "run_step", "sleep"),
+        *("turns", "wait_for_signal"),
+    },
+    "context": {
+        *("current_run", "is_replaying", "now", "rng", "uuid4", "record_usage"),
+        *("save_progress", "load_progress", "sql_connection"),
+    },
+    "versioning": {"patched", "depends_on", "fingerprint", "register_type"},
+    "schedules": {"schedule", "SCHEDULED_TIME"},
+    "pricing": {"Price", "set_prices"},
+    "redaction": {"register_secret", "Secret", "redact", "redact_record"},
+    "adapters": {"as_step", "as_effect", "step_key"},
+    "observers": {
+        *("Observer", "observe", "on_alert", "Alert", "ObservedRun", "ObservedAttempt"),
+        *("ObservedEntry", "InterruptedStep", "PriorExecution"),
+    },
+    "types": {
+        *("Store", "Flow", "AsyncFlow", "Step", "AsyncStep", "Effect", "AsyncEffect"),
+        *("Handle", "Memory", "Schedule", "Status", "HeldReason", "Entry", "Finding"),
+        *("NotDone", "Unknown", "Failed", "ResumePreview"),
+    },
+}
+
+# Public packages that are imported by their own names.
+PACKAGES = {"integrations", "testing"}
 
 # What waits. All else is one plain function in both colours.
-TWINS = [
-    "ask",
-    "call",
-    "each",
-    "gather",
-    "memory",
-    "run",
-    "sleep",
-    "stream",
-    "turns",
-    "wait",
-    "watch",
-]
+TWINS = sorted(MODULES["aio"])
 
 # Races exist only where there is a loop to run them.
 ONLY_AWAITED = {"first", "timeout"}
 
 PAIRS = [
-    (holdfast.Flow, holdfast.AsyncFlow),
-    (holdfast.Step, holdfast.AsyncStep),
-    (holdfast.Effect, holdfast.AsyncEffect),
+    (holdfast.types.Flow, holdfast.types.AsyncFlow),
+    (holdfast.types.Step, holdfast.types.AsyncStep),
+    (holdfast.types.Effect, holdfast.types.AsyncEffect),
 ]
 
 
@@ -84,10 +71,32 @@ def public_attributes(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
+def plain_twin(name: str) -> object:
+    return getattr(holdfast, name, None) or getattr(holdfast.versioning, name)
+
+
 def test_the_public_names_are_these():
+    assert len(PUBLIC) == 25
     # `from holdfast import *` leaves the built-in function alone.
-    assert set(holdfast.__all__) == PUBLIC - {"open"}
+    assert set(holdfast.__all__) == (PUBLIC - {"open"}) | set(MODULES) | {"errors"}
     assert len(holdfast.__all__) == len(set(holdfast.__all__))
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_public_module_exports_these(name):
+    module = getattr(holdfast, name)
+    assert set(module.__all__) == MODULES[name]
+    assert len(module.__all__) == len(set(module.__all__))
+    assert {one for one in module.__all__ if not hasattr(module, one)} == set()
+
+
+def test_the_observers_load_no_framework():
+    script = (
+        "import sys, holdfast.observers\n"
+        "print(*{name.partition('.')[0] for name in sys.modules} & {'opentelemetry'})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    assert done.stdout.strip() == b""
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
@@ -98,7 +107,7 @@ def test_a_public_name_is_there(name):
 def test_nothing_else_is_in_reach():
     in_reach = {name for name in vars(holdfast) if not name.startswith(("_", "@py"))}
     of_the_language = {"annotations", "TYPE_CHECKING"}
-    assert in_reach - PACKAGES - of_the_language <= PUBLIC
+    assert in_reach - PACKAGES - of_the_language <= PUBLIC | set(MODULES) | {"errors"}
 
 
 def test_every_error_is_ours():
@@ -119,12 +128,12 @@ def test_every_error_is_ours():
 @pytest.mark.parametrize("name", TWINS)
 def test_what_waits_has_an_awaited_twin(name):
     assert name in aio.__all__
-    assert getattr(aio, name) is not getattr(holdfast, name)
+    assert getattr(aio, name) is not plain_twin(name)
 
 
 @pytest.mark.parametrize("name", sorted(set(aio.__all__) - ONLY_AWAITED))
 def test_what_is_awaited_has_a_plain_twin(name):
-    awaited, plain = getattr(aio, name), getattr(holdfast, name)
+    awaited, plain = getattr(aio, name), plain_twin(name)
     if name not in TWINS:
         assert awaited is plain
     assert [key for key, _ in parameters(awaited)][1:] == [key for key, _ in parameters(plain)][1:]

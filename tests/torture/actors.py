@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 import holdfast
-from holdfast import effect, flow, sleep, step, turns, wait
+from holdfast import effect, flow, sleep, step, turns, wait_for_signal
 from holdfast._operator.act import fork as forks
 from holdfast._operator.act.expected_version import as_seen
 from holdfast._store import clock
@@ -33,7 +33,7 @@ BEFORE = "torture-think#3"
 
 
 def here() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     return run.run_id
 
@@ -43,7 +43,7 @@ def here() -> str:
 
 @flow(name="torture-flooded")
 def flooded(count: int) -> list[int]:
-    return [wait("tick", type=int) for _ in range(count)]
+    return [wait_for_signal("tick", type=int) for _ in range(count)]
 
 
 def work() -> None:
@@ -56,7 +56,7 @@ def send(run_id: str, count: str) -> int:
     new = 0
     with probe.open_store() as store, contextlib.suppress(holdfast.errors.RunEnded):
         for number in range(int(count)):
-            new += store.signal(run_id, "tick", number, id=f"tick {number}").new
+            new += store.signal(run_id, "tick", number, signal_id=f"tick {number}").new
     return new
 
 
@@ -131,7 +131,7 @@ def think(number: int) -> int:
 @flow(name="torture-forked")
 def forked() -> int:
     total = sum(think(number) for number in range(4))
-    wait("never")
+    wait_for_signal("never")
     return total
 
 
@@ -186,7 +186,7 @@ def loop_of(act: Callable[[int], int], name: str, state: dict[str, Any]) -> None
 
 def refunds() -> int:
     first: dict[str, Any] = {"n": 0, "cents": 1, "of": None}
-    for state in turns(first, limit=9):
+    for state in turns(first, max_turns=9):
         if state["n"] == TURNS:
             return state["cents"]
         loop_of(refund, "refund", state)
@@ -195,7 +195,7 @@ def refunds() -> int:
 
 def invoices() -> int:
     first: dict[str, Any] = {"n": 0, "cents": 1, "of": None}
-    for state in turns(first, limit=9):
+    for state in turns(first, max_turns=9):
         if state["n"] == TURNS:
             return state["cents"]
         loop_of(invoice, "invoice", state)

@@ -74,7 +74,7 @@ class Stage:
         """Let a random time pass: what comes next strikes anywhere."""
         time.sleep(self.rng.uniform(0, most_s))
 
-    def sound(self, store: holdfast.Store, *run_ids: str) -> None:
+    def sound(self, store: holdfast.types.Store, *run_ids: str) -> None:
         for run_id in run_ids:
             assert_sound(store, run_id)
 
@@ -108,11 +108,11 @@ def control(stage: Stage) -> None:
         stage.sound(store, "r")
 
 
-def _row(store: holdfast.Store, run_id: str = "r") -> Any:
+def _row(store: holdfast.types.Store, run_id: str = "r") -> Any:
     return store.kept.get(run_id)
 
 
-def _give(stage: Stage, store: holdfast.Store, order: str, number: int) -> int:
+def _give(stage: Stage, store: holdfast.types.Store, order: str, number: int) -> int:
     """Say it as a message, which whoever has the run or claims it next has to hear. Returns the epoch
     of the run: each claim raises it by one."""
     message = asked(order, f"{order} {number}", "ana", "", store.kept.now_us())
@@ -121,7 +121,7 @@ def _give(stage: Stage, store: holdfast.Store, order: str, number: int) -> int:
     return int(_row(store).epoch)
 
 
-def _obeyed(stage: Stage, store: holdfast.Store, order: str, told: int) -> bool:
+def _obeyed(stage: Stage, store: holdfast.types.Store, order: str, told: int) -> bool:
     """See that it takes effect in time. One claim may be that of a process that is killed."""
     wanted = {"pause": ("held", "paused"), "cancel": ("cancelled", None)}[order]
 
@@ -142,7 +142,7 @@ def _obeyed(stage: Stage, store: holdfast.Store, order: str, told: int) -> bool:
     return True
 
 
-def _resumed(stage: Stage, store: holdfast.Store) -> None:
+def _resumed(stage: Stage, store: holdfast.types.Store) -> None:
     told = _row(store).epoch
     store.resume("r", actor="ana")
     stage.did["resumes"] += 1
@@ -184,7 +184,7 @@ def signals(stage: Stage) -> None:
     stage.violations += checks.found
 
 
-def _some_sent(stage: Stage, store: holdfast.Store, run_id: str) -> None:
+def _some_sent(stage: Stage, store: holdfast.types.Store, run_id: str) -> None:
     def is_some() -> bool:
         row = _row(store, run_id)
         return row.last_seq > 1 or bool(store.kept.inbox(row.run_no))
@@ -192,13 +192,13 @@ def _some_sent(stage: Stage, store: holdfast.Store, run_id: str) -> None:
     stage.wait(is_some, "the first signal")
 
 
-def _some_received(stage: Stage, store: holdfast.Store, counts: dict[str, int]) -> None:
+def _some_received(stage: Stage, store: holdfast.types.Store, counts: dict[str, int]) -> None:
     run_id = stage.rng.choice(FLOODED)
     entries = stage.rng.randrange(counts[run_id])
     stage.wait(lambda: _row(store, run_id).last_seq > entries, "some of the signals")
 
 
-def _received_once(stage: Stage, store: holdfast.Store, run_id: str, count: int) -> None:
+def _received_once(stage: Stage, store: holdfast.types.Store, run_id: str, count: int) -> None:
     received = [entry for entry in store.history(run_id) if entry.kind == "signal_received"]
     stage.expect(len(received) == count, f"{len(received)} of {count} signals were received")
     result = store.get(run_id).result
@@ -266,11 +266,11 @@ def forks(stage: Stage) -> None:
         stage.sound(store, "r")
 
 
-def _seen(store: holdfast.Store) -> str:
+def _seen(store: holdfast.types.Store) -> str:
     return version_seen(_row(store))
 
 
-def _changes(store: holdfast.Store) -> None:
+def _changes(store: holdfast.types.Store) -> None:
     """Something happens to the run: it is paused, or goes on."""
     if _row(store).status == "held":
         store.resume("r", actor="ben")
@@ -279,7 +279,7 @@ def _changes(store: holdfast.Store) -> None:
 
 
 def _fork(
-    stage: Stage, store: holdfast.Store, number: int, outdated: str, *, changes: bool
+    stage: Stage, store: holdfast.types.Store, number: int, outdated: str, *, changes: bool
 ) -> None:
     """Three processes fork a run, two of them to the same id; a fourth has an old view."""
     seen = _seen(store)
@@ -306,7 +306,12 @@ def _fork(
 
 
 def _judge_forks(
-    stage: Stage, store: holdfast.Store, answers: dict[str, str], ids: list[str], *, changes: bool
+    stage: Stage,
+    store: holdfast.types.Store,
+    answers: dict[str, str],
+    ids: list[str],
+    *,
+    changes: bool,
 ) -> None:
     same, other, late = ids
     there = {run_id for run_id in ids if _row(store, run_id) is not None}

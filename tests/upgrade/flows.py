@@ -40,7 +40,7 @@ def order(name: str, number: int) -> str:
 @flow
 def talk(limit: int) -> int:
     first: dict[str, Any] = {"total": 0, "said": [""]}
-    for state in turns(first, limit=limit + 1):
+    for state in turns(first, max_turns=limit + 1):
         state["total"] += count(["word"])
         state["said"].append("w" * 300)
         if state["total"] == limit:

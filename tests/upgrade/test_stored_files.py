@@ -52,7 +52,7 @@ def test_it_is_brought_up_to_date_and_nothing_that_was_written_changes(path: Pat
     with holdfast.open(f"sqlite:///{path}", default=False) as store:
         assert store.kept.regression() is None
         assert store.verify() == []
-        found = {run.run_id: run.status for run in store.list()}
+        found = {run.run_id: run.status for run in store.runs()}
     assert found == {
         "done": "completed",
         "talked": "completed",
@@ -79,7 +79,7 @@ def test_its_runs_go_on_where_they_stopped(path: Path) -> None:
         store.settle("doubted", "charge", Done("receipt doubted 5"), actor="me")
         assert flows.order.run("doubted", "doubted", 5) == "receipt doubted 5: 5"
         assert flows.charges == ["queued"]
-        assert {run.status for run in store.list()} == {"completed"}
+        assert {run.status for run in store.runs()} == {"completed"}
         assert store.verify() == []
 
 

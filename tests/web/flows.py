@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 
 import holdfast
-from holdfast import Budget, ask, each, effect, flow, step, usage, wait, watch
+from holdfast import Budget, ask, each, effect, flow, step, wait_for_signal
+from holdfast.context import record_usage
+from holdfast.versioning import depends_on
 
 PATIENCE_S = 60.0
 
@@ -35,7 +37,7 @@ def wait_for_mark(name: str) -> None:
 
 @step(name="web-look-up")
 def look_up(topic: str) -> list[str]:
-    usage(model="test-writer", input_tokens=1200, output_tokens=300, cost=0.004)
+    record_usage(model="test-writer", input_tokens=1200, output_tokens=300, cost_usd=0.004)
     return [f"{topic}: first note", f"{topic}: second note"]
 
 
@@ -58,7 +60,7 @@ def mail(to: str, text: str) -> str:
     return f"sent to {to}"
 
 
-@effect(name="web-pay", approve=True)
+@effect(name="web-pay", needs_approval=True)
 def pay(amount: int, to: str) -> str:
     mark(f"paid-{to}-{amount}").touch()
     return f"paid {amount}"
@@ -88,7 +90,7 @@ def look_up_child(topic: str) -> int:
 
 @flow(name="web-child-waits")
 def waiting_child(topic: str) -> None:
-    wait("go")
+    wait_for_signal("go")
 
 
 @flow(name="web-payment")
@@ -110,7 +112,7 @@ def trip(name: str) -> str:
     """Something that can be undone, something that cannot, and then it waits for a word."""
     charge(name, 999)
     mail(name, "your trip is booked")
-    said: str = wait("go", type=str)
+    said: str = wait_for_signal("go", type=str)
     look_up(said)
     return f"went: {said}"
 
@@ -118,7 +120,7 @@ def trip(name: str) -> str:
 @step(name="web-work")
 def work(name: str, number: int) -> int:
     """Takes as long as the test wants."""
-    usage(model="test-writer", input_tokens=900, output_tokens=150, cost=0.25)
+    record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost_usd=0.25)
     if number == 2:
         mark(f"inside-{name}").touch()
         wait_for_mark(f"go-on-{name}")
@@ -171,10 +173,10 @@ def quote(name: str) -> str:
 @flow(name="web-quoted")
 def quoted(name: str) -> str:
     """Relies on a file, and waits for a word; meanwhile the file may change."""
-    watch("prices", mark(f"prices-{name}"))
+    depends_on("prices", mark(f"prices-{name}"))
     text = quote(name)
-    wait("go", type=str)
+    wait_for_signal("go", type=str)
     return text
 
 
-holdfast.schedule("web-nightly", order, every=dt.timedelta(days=1), args=("nightly",))
+holdfast.schedules.schedule("web-nightly", order, every=dt.timedelta(days=1), args=("nightly",))

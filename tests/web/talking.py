@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import holdfast
-from holdfast import Retry, flow, step, turns, usage, wait
+from holdfast import Retry, flow, step, turns, wait_for_signal
+from holdfast.context import record_usage
 from tests.web.flows import mark, wait_for_mark
 
 HARM = (
@@ -32,10 +33,11 @@ class Talk:
     plan: str
 
 
-@step(name="talk-think", retry=Retry(attempts=3, first_s=0.01))
+@step(name="talk-think", retry=Retry(attempts=3, initial_wait_s=0.01))
 def think(messages: list[dict[str, Any]], turn: int) -> dict[str, Any]:
-    usage(model="test-writer", input_tokens=900, output_tokens=150, cost=0.0121)
-    if turn == 1 and holdfast.attempt() == 1:
+    record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost_usd=0.0121)
+    run = holdfast.context.current_run()
+    if turn == 1 and run and run.attempt == 1:
         raise TimeoutError("the model did not answer")
     if turn == 3:
         return {"role": "assistant", "content": [{"type": "text", "text": "It is **done**."}]}
@@ -53,7 +55,7 @@ def tool(turn: int) -> dict[str, Any]:
 def agent(task: str) -> str:
     """Four turns of an agent, with a tool, a retry and a plan that grows by lines."""
     first = Talk([{"role": "user", "content": task}], "first line\n")
-    for turn, talk in enumerate(turns(first, limit=10)):
+    for turn, talk in enumerate(turns(first, max_turns=10)):
         reply = think(talk.messages, turn)
         talk.messages.append(reply)
         if "tool_calls" not in reply:
@@ -98,7 +100,7 @@ def then_waits(steps: int) -> None:
     """Many steps, then it waits: the journal is longer than the screen."""
     for number in range(steps):
         count(number)
-    wait("go")
+    wait_for_signal("go")
 
 
 @flow(name="talk-watched")
@@ -125,7 +127,7 @@ def harmful_error(text: str) -> None:
 @flow(name="talk <img src=x onerror=window.harmed=1>")
 def harm(texts: dict[str, str]) -> None:
     """Everything that it says means harm."""
-    for talk in turns(Talk([], "<b>bold</b>"), limit=3):
+    for talk in turns(Talk([], "<b>bold</b>"), max_turns=3):
         talk.messages += harmful_model(texts["0"])
         talk.plan += "".join(HARM)
         harmful(texts)

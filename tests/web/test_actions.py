@@ -138,12 +138,12 @@ def test_resuming_says_what_changed_meanwhile(page: Page, stage: Stage, shoot: C
 def test_what_may_have_happened_is_not_repeated_without_a_second_word(
     page: Page, stage: Stage, watched: Watched
 ):
-    from holdfast import Fail
+    from holdfast.types import Failed
 
     stage.mark("breaks-unknown")
     stage.submit(flows.order, "unknown", "unknown")
     stage.until_status("unknown", "held")
-    stage.store.settle("unknown", "web-charge", Fail("nobody knows"), actor="ana")
+    stage.store.settle("unknown", "web-charge", Failed("nobody knows"), actor="ana")
     stage.until_status("unknown", "failed")
     (stage.folder / "breaks-unknown").unlink()
     shown(page, stage, "unknown").get_by_role("button", name="Resume").click()
@@ -189,7 +189,7 @@ def test_fork_lists_what_it_repeats(page: Page, stage: Stage, shoot: Callable[..
     opened.get_by_role("button", name="Show what it would repeat").click()
     expect(opened.get_by_label("Effects concerned")).to_contain_text("web-mail")
     shoot(page, "repeats")
-    assert not [run for run in stage.store.list() if run.run_id == "the-fork"]
+    assert not [run for run in stage.store.runs() if run.run_id == "the-fork"]
     opened.get_by_role("button", name="Fork, and repeat them").click()
     page.wait_for_url("**/run?id=the-fork")
     stage.until_status("the-fork", "completed")

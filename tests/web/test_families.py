@@ -20,11 +20,11 @@ def test_a_budget_that_holds_twelve_children_is_told_once(
 ):
     with stage.working():
         stage.submit(flows.family, "kin", MEMBERS)
-        until(lambda: sum(run.status == "held" for run in stage.store.list(parent="kin")) >= 11)
+        until(lambda: sum(run.status == "held" for run in stage.store.runs(parent="kin")) >= 11)
         # A first child may have got through before the budget was used up.
-        until(lambda: all(run.status in ENDS for run in stage.store.list(parent="kin")))
+        until(lambda: all(run.status in ENDS for run in stage.store.runs(parent="kin")))
         stage.until_status("kin", "waiting")
-        children = stage.store.list(parent="kin", limit=100)
+        children = stage.store.runs(parent="kin", limit=100)
         assert len(children) == MEMBERS
         held = [run for run in children if run.status == "held"]
         budget = stage.store.get("kin").budget

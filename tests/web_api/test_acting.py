@@ -332,7 +332,7 @@ def test_not_done_lists_the_effect_and_wants_a_second_yes(operator: Person, stor
     seen, before = operator.seen("in-doubt"), content(store)
     body: dict[str, Any] = {"step": "charge", "as": "not_done"}
     reply = operator.act("run/settle", body, seen, id="in-doubt")
-    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"] == ["charge"]
     assert content(store) == before
     assert operator.act("run/settle", {**body, "confirm": True}, seen, id="in-doubt").status == 200
@@ -345,7 +345,7 @@ def test_a_fork_that_repeats_an_effect_wants_a_second_yes(operator: Person, stor
     seen, before = operator.seen("paid"), content(store)
     body: dict[str, Any] = {"new_run_id": "again", "before": "charge"}
     reply = operator.act("run/fork", body, seen, id="paid")
-    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert "charge" in reply.data["error"]["effects"][0]
     assert content(store) == before
     assert operator.act("run/fork", {**body, "confirm": True}, seen, id="paid").status == 200
@@ -356,7 +356,7 @@ def test_a_rollback_that_leaves_something_wants_a_second_yes(operator: Person, s
     assert plan["confirm"] is True
     seen, before = operator.seen("paid"), content(store)
     reply = operator.act("run/rollback", {}, seen, id="paid")
-    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"][0].startswith("charge (has no undo")
     assert content(store) == before
 
@@ -374,7 +374,7 @@ def test_resuming_over_an_effect_that_may_have_happened_wants_a_second_yes(
     journal.failed("charge")
     seen, before = operator.seen("gave-up"), content(store)
     reply = operator.act("run/resume", {}, seen, id="gave-up")
-    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"] == ["charge"]
     assert content(store) == before
     assert operator.act("run/resume", {"confirm": True}, seen, id="gave-up").status == 200

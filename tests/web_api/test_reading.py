@@ -503,7 +503,7 @@ def test_fault_110_a_registered_secret_is_in_no_answer(patient: None, tmp_path: 
     import holdfast
 
     canary = "sk-canary-4711-swordfish"
-    holdfast.secret("canary", canary)
+    holdfast.redaction.register_secret("canary", canary)
 
     @holdfast.step
     def web_api_leaks(text: str) -> str:

@@ -44,24 +44,24 @@ APPROVE = "approve:"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Approve:
+class Approval:
     """Whom to ask before an effect is executed, and how long the approval holds once it is given."""
 
     to: str | None = None
-    expires: Duration | None = None
+    valid_for: Duration | None = None
 
 
-Needed = bool | Approve
+Needed = bool | Approval
 ApproveOption = Needed | Callable[..., Needed]
 
 
 def checked(option: object, effect: str) -> Any:
-    """Return the option `approve=` of an effect, or raise a UsageError."""
-    if isinstance(option, Approve):
+    """Return the option `needs_approval=` of an effect, or raise a UsageError."""
+    if isinstance(option, Approval):
         _terms(option, effect)
     elif not isinstance(option, bool) and not callable(option):
         raise UsageError(
-            f"approve={option!r:.80} of {effect}: True, Approve(to=…, expires=…), or a function of "
+            f"needs_approval={option!r:.80} of {effect}: True, Approval(to=…, valid_for=…), or a function of "
             "the arguments that returns one of them"
         )
     return option
@@ -80,7 +80,7 @@ def needed(
         option = checked(option(**arguments), effect)
     if option is False:
         return None
-    to, expires_us = _terms(option, effect) if isinstance(option, Approve) else (None, None)
+    to, expires_us = _terms(option, effect) if isinstance(option, Approval) else (None, None)
     return ApprovalGate(generation, to, expires_us)
 
 
@@ -92,11 +92,15 @@ def _asked_before(record: Record, asked: Entry) -> ApprovalGate:
     return gate
 
 
-def _terms(option: Approve, effect: str) -> tuple[str | None, int | None]:
-    to = None if option.to is None else check_label(f"approve=Approve(to=…) of {effect}", option.to)
-    if option.expires is None:
+def _terms(option: Approval, effect: str) -> tuple[str | None, int | None]:
+    to = (
+        None
+        if option.to is None
+        else check_label(f"needs_approval=Approval(to=…) of {effect}", option.to)
+    )
+    if option.valid_for is None:
         return to, None
-    return to, micros(option.expires, f"approve=Approve(expires=…) of {effect}")
+    return to, micros(option.valid_for, f"needs_approval=Approval(valid_for=…) of {effect}")
 
 
 # -- before an attempt -------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from holdfast._core.requests import (
 )
 from holdfast._core.retry import Retry, pause_s
 from holdfast._core.rows import Change
-from holdfast.errors import StepFailed, ValueRefused
+from holdfast.errors import NotSerializable, StepFailed
 
 _STEP = "__holdfast_step__"
 """The attribute of an exception that names the step that it comes from."""
@@ -144,7 +144,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
                     changes=key_change(call, "not_done"),
                 )
                 return wrote.value
-            except ValueRefused as refused:
+            except NotSerializable as refused:
                 error = refused  # A fallback that cannot be stored is none.
     facts: dict[str, Any] = {"error": told(error), "final": True}
     if unknown:
@@ -158,7 +158,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
             note.values = {"raised": _contents(error)}
             _made(declared, note.values["raised"], call.key)
             wrote = yield Append(call, ending(call, note), changes=changes)
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             del facts["declared"]
             note.values = {}
             facts["error"]["message"] += storable(_undeclarable(call, declared, refused))
@@ -218,7 +218,7 @@ def _contents(error: BaseException) -> dict[str, Any]:
         if isinstance(state, tuple):  # Of a class with slots.
             attributes.update(cast("dict[str, Any]", state[1]))
     except Exception as unknown:
-        raise ValueRefused("raised", f"its contents cannot be read: {unknown!r}") from None
+        raise NotSerializable("raised", f"its contents cannot be read: {unknown!r}") from None
     attributes.pop(_STEP, None)
     return {"args": list(made_of[1]), "attributes": attributes}
 
@@ -237,9 +237,9 @@ def _made(kind: type[BaseException], contents: dict[str, Any], step: str) -> Bas
             BaseException.__setattr__(made, name, value)
         same = type(made) is kind and _contents(made) == contents
     except Exception as error:
-        raise ValueRefused("raised", f"it cannot be made again: {error!r}") from None
+        raise NotSerializable("raised", f"it cannot be made again: {error!r}") from None
     if not same:
-        raise ValueRefused("raised", "made again, it holds something else")
+        raise NotSerializable("raised", "made again, it holds something else")
     return marked(made, step)
 
 
@@ -250,7 +250,7 @@ def _made_or_none(
     the contents, does not allow it."""
     try:
         return _made(kind, contents, step)
-    except ValueRefused:
+    except NotSerializable:
         return None
 
 
@@ -261,7 +261,7 @@ def _own_class(kind: type[BaseException]) -> type[BaseException]:
     return kind
 
 
-def _undeclarable(call: StepCall, kind: type[BaseException], refused: ValueRefused) -> str:
+def _undeclarable(call: StepCall, kind: type[BaseException], refused: NotSerializable) -> str:
     return (
         f" (step {call.key!r} declares {kind.__name__} in raises=, but this one cannot be stored and "
         f"made again, so that the flow does not get it as itself: {refused}; raise an exception that "

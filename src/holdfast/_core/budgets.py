@@ -66,17 +66,19 @@ class Budget:
 class Price:
     """What a model costs, in dollars for a million tokens that go in or come out."""
 
-    input: Amount
-    output: Amount
+    input_mtok: Amount
+    output_mtok: Amount
 
     def __post_init__(self) -> None:
         """Refuse what is no price."""
-        nanos(self.input, "Price(input=…)")
-        nanos(self.output, "Price(output=…)")
+        nanos(self.input_mtok, "Price(input_mtok=…)")
+        nanos(self.output_mtok, "Price(output_mtok=…)")
 
     def usd(self, input_tokens: int, output_tokens: int) -> float:
         """Return what so many tokens cost, in dollars."""
-        millionths = _exact(self.input) * input_tokens + _exact(self.output) * output_tokens
+        millionths = (
+            _exact(self.input_mtok) * input_tokens + _exact(self.output_mtok) * output_tokens
+        )
         return float(millionths / 1_000_000)
 
 
@@ -110,7 +112,7 @@ def added(name: str, before: float, amount: float) -> float:
     where it is said. Once the body has returned it is too late: what it did has happened."""
     most = USD_MAX if name == "cost" else COUNT_MAX
     if amount > most or before + amount > most:
-        raise UsageError(f"usage({name}={amount!r:.80}): a step counts up to {most:,}")
+        raise UsageError(f"record_usage({name}={amount!r:.80}): a step counts up to {most:,}")
     return before + amount
 
 
@@ -257,7 +259,7 @@ class BudgetGate(Gate):
     def _settlement(self, call: StepCall) -> Spend | None:
         """Return what the end of an attempt takes from the pot beside what was reserved for it.
 
-        It cost what `usage(cost=…)` said, or what it was declared to cost. An attempt whose body was
+        It cost what `record_usage(cost_usd=…)` said, or what it was declared to cost. An attempt whose body was
         never called gives everything back.
         """
         reserved, root = self._reserved_nanos, self._spending.root
@@ -267,7 +269,7 @@ class BudgetGate(Gate):
         if not call.begun:
             return Spend(root, usd_nanos=-reserved, steps=-1)
         usage = call.usage or {}
-        reported = nanos(min(usage.get("cost", 0), USD_MAX), "usage(cost=…)")
+        reported = nanos(min(usage.get("cost", 0), USD_MAX), "record_usage(cost_usd=…)")
         tokens = min(COUNT_MAX, int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)))
         # What an earlier attempt that is in doubt has reported stands in the same record.
         reported_before, tokens_before = self._counted

@@ -42,10 +42,10 @@ class CodeNow(msgspec.Struct, frozen=True):
 
     def policy(self, kind: str) -> str:
         """Return what the flow does about a kind of change."""
-        return self.policies.get(kind) or DEFAULTS.get(kind, "go_on")
+        return self.policies.get(kind) or DEFAULTS.get(kind, "keep")
 
 
-class Preflight(msgspec.Struct, frozen=True):
+class ResumePreview(msgspec.Struct, frozen=True):
     """What a run finds that goes on after a gap."""
 
     run_id: str
@@ -207,7 +207,7 @@ def _gone_bad(
     keys = tuple(record.key for record in records)
     oldest_us = min(record.ended_us or at_us for record in records)
     policy = step.on_expired or now.policy("expired")
-    if policy == "ask" and len(behind(history, keys)) == len(keys):
+    if policy == "hold" and len(behind(history, keys)) == len(keys):
         policy = "redo"  # Nothing was made of it yet: it is asked for again.
     return Change(
         "expired",

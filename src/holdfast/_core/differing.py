@@ -10,7 +10,7 @@ from holdfast._core.known import KNOWN
 from holdfast._core.record import Record
 from holdfast._core.redacting import Redact, redacted
 from holdfast._core.shapes import Misfit, class_of
-from holdfast.errors import ValueRefused
+from holdfast.errors import NotSerializable
 
 SHOWN_MAX = 3
 """How many differences are told."""
@@ -32,7 +32,7 @@ def now(
         return given
     try:
         return cast("dict[str, Any]", redacted(given, f"{key}: argument", redact))
-    except ValueRefused:
+    except NotSerializable:
         return None
 
 

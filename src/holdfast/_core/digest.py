@@ -35,7 +35,7 @@ from holdfast._core.writer import (
     surely_long,
     why_not,
 )
-from holdfast.errors import ValueRefused
+from holdfast.errors import NotSerializable
 
 DIGEST_BYTES: Final = 16
 INLINE_MAX_BYTES: Final = 512
@@ -61,7 +61,7 @@ class Digester:
         except (Refused, UnicodeEncodeError, RecursionError) as refused:
             # Only the writer keeps track of paths; what it refuses too, it refuses with the path.
             Writer(self._known).write(value, path)
-            raise ValueRefused(path, str(refused)) from None
+            raise NotSerializable(path, str(refused)) from None
 
     def form(self, value: Any) -> bytes:
         """The canonical form of a value."""

@@ -46,7 +46,7 @@ from holdfast._core.requests import (
 )
 from holdfast._core.retry import ONCE, Retry
 from holdfast._core.rows import Change, KeyState
-from holdfast.errors import KeyConflict, ValueRefused
+from holdfast.errors import KeyConflict, NotSerializable
 
 NOTHING: Any = object()
 """No outcome yet: call the effect."""
@@ -64,7 +64,7 @@ def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
         called: Called = yield Call(call, "body")
         if called.error is None:
             return (yield from _effect_returned(call, called.value, run_id))
-        if isinstance(called.error, call.spec.failed_on):
+        if isinstance(called.error, call.spec.not_done_on):
             ready = yield from _did_not_happen(call, called.error, run_id)
         else:
             why = "timeout" if called.timed_out else "error"
@@ -191,7 +191,7 @@ def _effect_returned(call: StepCall, value: Any, run_id: str) -> Script:
             [Note(Kind.STEP_COMPLETED, {}, {"result": value}, ends_attempt=True)],
             changes=key_change(call, "completed", result=True),
         )
-    except ValueRefused as refused:
+    except NotSerializable as refused:
         doubt = Doubt("value_lost", True, refused)
         yield Append(call, [doubt.note(call.spec)], changes=key_change(call, "in_doubt"))
         raise held(call, doubt, run_id) from None
@@ -210,7 +210,7 @@ def _did_not_happen(call: StepCall, error: BaseException, run_id: str) -> Script
 def _settle(call: StepCall, doubt: Doubt, run_id: str) -> Script:
     """Settle a doubt by the declared policy: a value, NOTHING (call it again), or a stop."""
     policy = call.spec.on_doubt
-    if doubt.why == "value_lost" or policy == "ask":
+    if doubt.why == "value_lost" or policy == "hold":
         raise held(call, doubt, run_id)
     if policy == "fail":
         error = doubt.error or RuntimeError("the process died before the outcome was recorded")
@@ -255,7 +255,7 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
                 ],
                 changes=key_change(call, "completed", result=True),
             )
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             raise held(call, Doubt("value_lost", True, refused), run_id) from None
         return wrote.value
     if answer is not NOT_DONE:

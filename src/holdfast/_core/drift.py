@@ -4,7 +4,7 @@ Between the process that stopped and the one that goes on lies a gap: minutes or
 models, prompts and code change. A recorded outcome is never asked for again, so each change is told,
 and a policy says what becomes of it:
 
-    go_on   recorded outcomes stay as they are; the change is noted
+    keep    recorded outcomes stay as they are; the change is noted
     redo    what the change concerns, and what was recorded behind it, is done again in the next
             generation; effects among it need a confirmation
     ask     the run is held until somebody says one of the two
@@ -24,11 +24,11 @@ import msgspec
 from holdfast._core.entries import Entry, Kind
 from holdfast.errors import UsageError
 
-Policy = Literal["go_on", "redo", "ask", "fail"]
-POLICIES = ("go_on", "redo", "ask", "fail")
+Policy = Literal["keep", "redo", "hold", "fail"]
+POLICIES = ("keep", "redo", "hold", "fail")
 NO_REDO = frozenset({"flow", "key"})
 """Kinds of change that no step stands for: there is nothing to begin again from."""
-DEFAULTS: dict[str, Policy] = {"fact": "ask", "expired": "ask", "key": "ask"}
+DEFAULTS: dict[str, Policy] = {"fact": "hold", "expired": "hold", "key": "hold"}
 """What else changes (code, models, prompts) is noted: recorded outcomes are replayed as they are."""
 
 
@@ -48,7 +48,7 @@ class Change(msgspec.Struct, frozen=True):
     effects: tuple[str, ...] = ()
     """Effects that a redo would execute again."""
     did: str = ""
-    """What became of it: `go_on`, `redo`, `hold`, `fail`, of a key `in_doubt`; empty while nothing
+    """What became of it: `keep`, `redo`, `hold`, `fail`, of a key `in_doubt`; empty while nothing
     has."""
 
     @property
@@ -126,7 +126,7 @@ class Gap:
         self.found_last = data
         for change in changes_of(data):
             # A result that went bad is accepted for a time, which stands in `accepted` below.
-            if change.did in ("go_on", "redo", "in_doubt") and change.kind != "expired":
+            if change.did in ("keep", "redo", "in_doubt") and change.kind != "expired":
                 self.accepted[change.token] = change.now
             if change.did == "fail" and change.kind == "fact":
                 self.broken[change.steps[0]] = {"was": change.was, "now": change.now}
@@ -166,7 +166,7 @@ def checked_policy(policy: object, kind: str, what: str) -> Policy:
     allowed = [name for name in POLICIES if name != "redo" or kind not in NO_REDO]
     if kind == "key":
         # A key that the other side may have forgotten is never sent: there is no going on with it.
-        allowed = ["ask", "fail"]
+        allowed = ["hold", "fail"]
     if policy in allowed:
         return policy  # type: ignore[return-value]
     choices = ", ".join(f'"{name}"' for name in allowed)
@@ -179,7 +179,7 @@ def checked_policies(policies: object, flow: str) -> dict[str, Policy]:
         return {}
     if not isinstance(policies, Mapping):
         raise UsageError(
-            f'on_drift of flow {flow}: a dict such as {{"model": "ask", "fact": "redo"}}, '
+            f'on_drift of flow {flow}: a dict such as {{"model": "hold", "fact": "redo"}}, '
             f"not {policies!r:.80}"
         )
     pairs: Mapping[Any, Any] = policies  # pyright: ignore[reportUnknownVariableType]

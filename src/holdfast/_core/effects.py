@@ -44,21 +44,21 @@ Unknown = Literal[_Answer.UNKNOWN]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fail:
+class Failed:
     """Treat it as failed; the flow gets `StepFailed` with this reason."""
 
     reason: str
 
 
-OnDoubt = Literal["ask", "retry", "fail"] | Callable[..., Any]
+OnDoubt = Literal["hold", "retry", "fail"] | Callable[..., Any]
 
 
 def check_on_doubt(policy: object, effect: str) -> OnDoubt:
     """Return the policy, or raise a UsageError naming the choices."""
-    if policy in ("ask", "retry", "fail") or callable(policy):
+    if policy in ("hold", "retry", "fail") or callable(policy):
         return policy
     raise UsageError(
-        f'on_doubt={policy!r} of {effect}: use "ask", "retry", "fail" or a function that '
+        f'on_doubt={policy!r} of {effect}: use "hold", "retry", "fail" or a function that '
         "returns Done(result), NOT_DONE or UNKNOWN"
     )
 

@@ -100,7 +100,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watchdog:
     """What the watchdog looks for in the runs of a flow, and what it does: "note" it in the journal,
     "hold" the run, "cancel" it, call a function with the `Finding`, or "ignore" it.
 
@@ -131,18 +131,18 @@ class Watch:
             act = self.act(kind)
             if not callable(act) and act not in ACTIONS:
                 raise UsageError(
-                    f'Watch({kind}={act!r:.80}): "ignore", "note", "hold", "cancel", or a function '
+                    f'Watchdog({kind}={act!r:.80}): "ignore", "note", "hold", "cancel", or a function '
                     "of the finding"
                 )
         if type(self.loop_after) is not int or self.loop_after < 2:
-            raise UsageError(f"Watch(loop_after={self.loop_after!r}): a whole number above 1")
+            raise UsageError(f"Watchdog(loop_after={self.loop_after!r}): a whole number above 1")
         for name in ("tokens", "tokens_per_minute"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 < value <= COUNT_MAX):
-                raise UsageError(f"Watch({name}={value!r}): a whole number above 0")
+                raise UsageError(f"Watchdog({name}={value!r}): a whole number above 0")
         growth: Any = self.cost_growth
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 1:
-            raise UsageError(f"Watch(cost_growth={growth!r}): a number above 1")
+            raise UsageError(f"Watchdog(cost_growth={growth!r}): a number above 1")
         self.limits()
 
     def act(self, kind: Found) -> Act:
@@ -154,24 +154,26 @@ class Watch:
         """Return from when on something is a finding."""
         within, per_minute = self.duplicates_within, self.usd_per_minute
         return Limits(
-            stuck_us=micros(self.stuck_after, "Watch(stuck_after=…)"),
+            stuck_us=micros(self.stuck_after, "Watchdog(stuck_after=…)"),
             loops=self.loop_after,
-            duplicates_us=None if within is None else micros(within, "Watch(duplicates_within=…)"),
-            usd_nanos=None if self.usd is None else nanos(self.usd, "Watch(usd=…)"),
+            duplicates_us=None
+            if within is None
+            else micros(within, "Watchdog(duplicates_within=…)"),
+            usd_nanos=None if self.usd is None else nanos(self.usd, "Watchdog(usd=…)"),
             tokens=self.tokens,
             usd_nanos_per_minute=None
             if per_minute is None
-            else nanos(per_minute, "Watch(usd_per_minute=…)"),
+            else nanos(per_minute, "Watchdog(usd_per_minute=…)"),
             tokens_per_minute=self.tokens_per_minute,
             growth=float(self.cost_growth),
         )
 
 
-def checked_watch(of: str, watch: Any) -> Watch | None:
-    """Return what `watch=` was given, or refuse it where it is written."""
-    if watch is None or isinstance(watch, Watch):
+def checked_watch(of: str, watch: Any) -> Watchdog | None:
+    """Return what `watchdog=` was given, or refuse it where it is written."""
+    if watch is None or isinstance(watch, Watchdog):
         return watch
-    raise UsageError(f"watch={watch!r:.80} of {of}: a holdfast.Watch(stuck=…, …)")
+    raise UsageError(f"watchdog={watch!r:.80} of {of}: a holdfast.Watchdog(stuck=…, …)")
 
 
 def limits_in(started: Entry | None) -> Limits:

@@ -305,7 +305,7 @@ def check_given(cut: Cut, key: str) -> None:
     if waits or (record.outcome is not None and record.outcome.kind not in _GIVEN):
         raise UsageError(
             f"{key} of run {cut.whole.run_id!r} is no step; results= replaces what steps, effects, "
-            "now(), rng() and new_id() gave"
+            "now(), rng() and uuid4() gave"
         )
 
 

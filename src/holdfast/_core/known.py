@@ -1,7 +1,7 @@
 """The classes that a reader may rebuild, by short name.
 
 Stored data names a class only by its short name, and only a class that the code has made known (by
-an annotation of a step, flow or state, or by `holdfast.register`) can come of it. Nothing is ever
+an annotation of a step, flow or state, or by `holdfast.versioning.register_type`) can come of it. Nothing is ever
 imported or looked up because data names it.
 """
 
@@ -40,7 +40,7 @@ class Known:
         short = name or short_name(cls)
         self._check_free(short, cls)
         if upgrade is not None and not callable(upgrade):
-            raise UsageError(f"register({cls.__qualname__}, upgrade={upgrade!r}): a function")
+            raise UsageError(f"register_type({cls.__qualname__}, upgrade={upgrade!r}): a function")
         self._put(short, cls)
         if upgrade is not None:
             self._upgrades[cls] = upgrade
@@ -93,7 +93,7 @@ class Known:
             raise UsageError(
                 f"two classes have the short name {short!r}: {'.'.join(_home(other))} and "
                 f"{'.'.join(_home(cls))}; give one of them another: "
-                f'holdfast.register({cls.__name__}, name="...")'
+                f'holdfast.versioning.register_type({cls.__name__}, name="...")'
             )
 
     def _put(self, short: str, cls: type) -> None:

@@ -22,7 +22,7 @@ from holdfast._core.redacting import Redact, redacted
 from holdfast._core.requests import Append, Decode, Note, Recall, Script, StepCall, Wrote
 from holdfast._core.rows import Memo
 from holdfast._core.scripts import find, replayed
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import NotSerializable, UsageError
 
 KEY_MAX_BYTES = 512
 VALUE_MAX_BYTES = 1024 * 1024
@@ -57,7 +57,7 @@ def encoded(space: str, key: str, value: object, redact: Redact | None = None) -
         value = redacted(value, path, redact)
     node = codec.encode(value, path)
     if len(node) > VALUE_MAX_BYTES:
-        raise ValueRefused(
+        raise NotSerializable(
             path,
             f"it takes {len(node):,} bytes, and a value of a memory at most {VALUE_MAX_BYTES:,}; "
             "keep it in a file and remember its name, or divide it over several keys",

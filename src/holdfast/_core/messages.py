@@ -13,7 +13,7 @@ from holdfast._core.entries import Entry, Kind
 from holdfast._core.record import facts
 from holdfast._core.requests import Note, StepCall
 from holdfast._core.rows import Message
-from holdfast.errors import Refused
+from holdfast.errors import Rejected
 
 SIGNAL = "signal:"
 """Kinds of messages begin with what they are; the rest is whom in the run they are for."""
@@ -67,13 +67,13 @@ def refusal_in(message: Message) -> str | None:
 
 def refused_note(call: StepCall, message: Message, reason: str) -> Note:
     """Return the entry that says that a person refused."""
-    error = told_error(Refused(call.key, reason, message.actor))
+    error = told_error(Rejected(call.key, reason, message.actor))
     return Note(Kind.QUESTION_ANSWERED, {"refused": reason, **told(message), "error": error})
 
 
 def refusal(call: StepCall, said: dict[str, Any]) -> BaseException:
     """Return the error that the flow gets."""
-    return marked(Refused(call.key, said["refused"], said["actor"]), call.key)
+    return marked(Rejected(call.key, said["refused"], said["actor"]), call.key)
 
 
 def refused_before(call: StepCall, outcome: Entry) -> BaseException:

@@ -8,7 +8,7 @@ from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of, told_name
 from holdfast._core.lifecycle import ClaimedBecause
-from holdfast._core.observing import ObservedCut, ObservedEntry, ObservedPast
+from holdfast._core.observing import InterruptedStep, ObservedEntry, PriorExecution
 from holdfast._core.record import facts
 from holdfast._core.rows import RunRow
 
@@ -17,18 +17,18 @@ _OWNED = frozenset({ClaimedBecause.OWN, ClaimedBecause.OWNER_DEAD, ClaimedBecaus
 _GIVEN_BACK = frozenset({Kind.RUN_WAITING, Kind.RUN_RELEASED, Kind.RUN_HELD})
 
 
-def past_of(history: History, row: RunRow) -> ObservedPast:
+def past_of(history: History, row: RunRow) -> PriorExecution:
     """Return what a history says of the time before its last claim."""
     gap = history.gap
     if gap.claim is None or gap.before is None or gap.before.kind is Kind.RUN_STARTED:
-        return ObservedPast()
+        return PriorExecution()
     why = facts(gap.claim).get("why")
     epoch = _epoch_before(history, row, why)
     began_us = _began_us(history, epoch)
     died = why == ClaimedBecause.OWNER_DEAD
     reborn = history.reborn if history.reborn is not None and history.reborn.seq > 0 else None
     records = history.records.values()
-    return ObservedPast(
+    return PriorExecution(
         epoch=epoch,
         began_us=began_us,
         ended_us=max(gap.before.at_us, began_us),
@@ -76,8 +76,8 @@ def _is_cut(record: Record, began_us: int) -> bool:
     return is_open and not record.borrowed and record.started_us >= began_us
 
 
-def _cut(record: Record) -> ObservedCut:
-    return ObservedCut(
+def _cut(record: Record) -> InterruptedStep:
+    return InterruptedStep(
         key=record.key,
         name=told_name(name_of(record.key), record.key),
         generation=record.generation,

@@ -18,7 +18,7 @@ from holdfast._core.tracing import span_id_of, trace_id_of
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class ObservedCut(msgspec.Struct, frozen=True):
+class InterruptedStep(msgspec.Struct, frozen=True):
     """A step that was begun in an execution which died, as far as the journal knows of it."""
 
     key: str
@@ -32,7 +32,7 @@ class ObservedCut(msgspec.Struct, frozen=True):
     started_us: int
 
 
-class ObservedPast(msgspec.Struct, frozen=True):
+class PriorExecution(msgspec.Struct, frozen=True):
     """What the journal says of the time before this execution."""
 
     epoch: int | None = None
@@ -46,7 +46,7 @@ class ObservedPast(msgspec.Struct, frozen=True):
     reborn_us: int = 0
     waits: tuple[ObservedEntry, ...] = ()
     """What the run waits for: the entries that began it."""
-    cut: tuple[ObservedCut, ...] = ()
+    cut: tuple[InterruptedStep, ...] = ()
 
 
 class ObservedRun(msgspec.Struct, frozen=True):
@@ -65,8 +65,8 @@ class ObservedRun(msgspec.Struct, frozen=True):
     root: str | None
     """The run at the top of its family, if that has one pot; None else."""
     created_us: int
-    past: ObservedPast | None = None
-    """Told with `taken` only."""
+    past: PriorExecution | None = None
+    """Given with `run_claimed` only."""
 
     @property
     def trace_id(self) -> str:
@@ -127,7 +127,7 @@ class ObservedAttempt(msgspec.Struct):
     effect: bool
     started_us: int
     usage: dict[str, Any] | None = None
-    """What it said of itself with `usage(…)`; known at its end."""
+    """What it said of itself with `record_usage(…)`; known at its end."""
     error: BaseException | None = None
     """What it raised; known at its end."""
     traced: bool = False
@@ -151,21 +151,21 @@ class Observer:
     once for each kind of event, and nothing else comes of it. It is called in the thread or task
     where the thing happens, so it must be quick."""
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """This process has claimed the run and begins to execute it; `resumed`: not for the first
         time. It is called where somebody asked for that, if it was in this process."""
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         """This process executes the run no longer; its status is what was written last."""
 
-    def attempt_began(self, attempt: ObservedAttempt) -> Any:
+    def attempt_started(self, attempt: ObservedAttempt) -> Any:
         """User code is about to be called, here; what is returned comes back at its end."""
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:
         """It returned or raised, in the same thread or task; or its time was up and nobody waits
         for it any longer, which is told in another thread, and nothing when it ends after all."""
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Entries of a run were committed by this process."""
 
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast._core.known import Known
 from holdfast._core.leaves import LEAF_BY_TAG, Unfit, as_dict, as_list
 from holdfast._core.shapes import Misfit, class_of
-from holdfast.errors import ClassChanged, Corrupt, RunError, StoreError, ValueRefused
+from holdfast.errors import ClassChanged, Corrupt, NotSerializable, RunError, StoreError
 
 DEPTH_MAX_LEVELS: Final = 64
 VALUE_MAX_BYTES: Final = 64 * 1024 * 1024
@@ -220,7 +220,7 @@ class Reader:
 
         try:
             Writer(self.known).write(value, "it")
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             raise Misfit(f"it returned what cannot be stored: {refused}") from None
 
     def _from_fields(self, cls: type, made: Any) -> Any:

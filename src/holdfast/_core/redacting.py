@@ -14,7 +14,7 @@ from holdfast._core.known import KNOWN, Known
 from holdfast._core.masks import masked
 from holdfast._core.reader import DEPTH_MAX_LEVELS
 from holdfast._core.shapes import Misfit, class_of
-from holdfast.errors import ValueRefused
+from holdfast.errors import NotSerializable
 
 Redact = Callable[[str, Any], Any]
 """Given the path to a part and the part, returns what is stored in its place."""
@@ -82,7 +82,7 @@ class _Redacting:
             return self._redact(path, value)
         except Exception as error:
             why = f"the redact function raised {type(error).__name__}, so it is not stored"
-            raise ValueRefused(path, why) from error
+            raise NotSerializable(path, why) from error
 
     def _dict(self, value: dict[Any, Any], path: str, level: int) -> Any:
         made = {

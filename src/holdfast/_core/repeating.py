@@ -21,7 +21,7 @@ from holdfast._core.lifecycle import HeldReason
 from holdfast._core.superseding import came_after, starting_over, turns_lost
 from holdfast.errors import RunHeld, UsageError
 
-GO_ON, REDO = "go_on", "redo"
+GO_ON, REDO = "keep", "redo"
 
 
 def behind(history: History, steps: Iterable[str]) -> list[Record]:

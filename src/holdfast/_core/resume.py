@@ -47,7 +47,7 @@ def resume_drafts(
 ) -> tuple[Drafts, dict[str, Any]]:
     """Return the entries that take a run up again, and the columns of its row that change.
 
-    `drift` is what is decided about what changed outside, "go_on" or "redo". `again` is only about a
+    `drift` is what is decided about what changed outside, "keep" or "redo". `again` is only about a
     run that is held as diverged: unless the change is accepted, it is replayed once more, with the code
     as it is now. A run that goes on by itself needs none. What cannot be resumed raises, saying what
     can be done.
@@ -172,7 +172,7 @@ def outcome_is_unknown(record: Record) -> bool:
         return True
     if record.state is not State.FAILED or record.outcome is None:
         return False
-    # A doubt that a person gave up (`Fail`) is as unknown as one that `on_doubt="fail"` gave up.
+    # A doubt that a person gave up (`Failed`) is as unknown as one that `on_doubt="fail"` gave up.
     return record.outcome.kind is Kind.STEP_SETTLED or b'"unknown":true' in record.outcome.body
 
 

@@ -17,35 +17,35 @@ class Retry:
     """How a step is retried.
 
     `attempts` counts all tries, the first included. The pause before try n+1 is
-    `first_s * backoff**(n-1)`, at most `max_s`, with up to `jitter` of it taken off at random.
-    An exception in `give_up_on` is never retried; `deadline_s` counts from the first start.
+    `initial_wait_s * backoff**(n-1)`, at most `max_wait_s`, with up to `jitter` of it taken off at random.
+    An exception in `give_up_on` is never retried; `max_elapsed_s` counts from the first start.
     A `retry_after` (seconds) on the exception, or a Retry-After header on its response, is kept.
     """
 
     attempts: int = 3
-    first_s: float = 0.5
+    initial_wait_s: float = 0.5
     backoff: float = 2.0
-    max_s: float = 60.0
+    max_wait_s: float = 60.0
     jitter: float = 0.5
     give_up_on: tuple[type[BaseException], ...] = ()
-    deadline_s: float | None = None
+    max_elapsed_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         if not _is_number(self.attempts, whole=True) or self.attempts < 1:
             self._refuse("attempts", "a whole number from 1 on")
-        if not _is_number(self.first_s) or self.first_s < 0:
-            self._refuse("first_s", "seconds, 0 or more")
-        if not _is_number(self.max_s) or self.max_s < 0:
-            self._refuse("max_s", "seconds, 0 or more")
+        if not _is_number(self.initial_wait_s) or self.initial_wait_s < 0:
+            self._refuse("initial_wait_s", "seconds, 0 or more")
+        if not _is_number(self.max_wait_s) or self.max_wait_s < 0:
+            self._refuse("max_wait_s", "seconds, 0 or more")
         if not _is_number(self.backoff) or self.backoff < 1:
             self._refuse("backoff", "a number from 1 on")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             self._refuse("jitter", "a number from 0 to 1")
-        if self.deadline_s is not None and not (
-            _is_number(self.deadline_s) and self.deadline_s > 0
+        if self.max_elapsed_s is not None and not (
+            _is_number(self.max_elapsed_s) and self.max_elapsed_s > 0
         ):
-            self._refuse("deadline_s", "seconds above 0, or None")
+            self._refuse("max_elapsed_s", "seconds above 0, or None")
         if not isinstance(self.give_up_on, tuple) or not all(map(_is_exception, self.give_up_on)):  # pyright: ignore[reportUnnecessaryIsInstance]
             self._refuse("give_up_on", "a tuple of classes of exceptions")
 
@@ -80,13 +80,13 @@ def pause_s(
         return None
     asked = retry_after_s(error, now_s)
     try:
-        pause = min(policy.first_s * policy.backoff ** (attempt - 1), policy.max_s)
+        pause = min(policy.initial_wait_s * policy.backoff ** (attempt - 1), policy.max_wait_s)
     except OverflowError:
-        pause = policy.max_s
+        pause = policy.max_wait_s
     pause -= pause * policy.jitter * chance
     if asked is not None:
         pause = max(pause, min(asked, MAX_RETRY_AFTER_S))
-    if policy.deadline_s is not None and elapsed_s + pause >= policy.deadline_s:
+    if policy.max_elapsed_s is not None and elapsed_s + pause >= policy.max_elapsed_s:
         return None
     return pause
 

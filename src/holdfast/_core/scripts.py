@@ -13,7 +13,7 @@ and one awaiting, and the simulation has a third. One step, from the call to the
         └─ an effect ── Append(intent) ── Call ── Append(outcome)
                             │               └─ error, time-out: Append(step_in_doubt) ─┐
                             └─ found after a crash: Append(step_in_doubt) ─────────────┤
-                                       "ask": hold · "retry": again, same key          │
+                                       "hold": hold · "retry": again, same key          │
                                        "fail": StepFailed · function: ask the world ◄──┘
 
 What features demand of an attempt, such as an approval or a budget, are its gates (`Gate`).
@@ -60,12 +60,12 @@ from holdfast._core.requests import (
 from holdfast._core.retry import ONCE
 from holdfast._core.stops import SORT, VALUE, Unwind
 from holdfast._core.transactions import transaction_script
-from holdfast.errors import HoldfastError, KeyConflict, RunHeld, UsageError, ValueRefused
+from holdfast.errors import HoldfastError, KeyConflict, NotSerializable, RunHeld, UsageError
 
 CHANGED = "The flow's code or its inputs changed inside the part that is already recorded."
 UNCHANGED = (
     "The flow's function is the same as when the run was started. So look in it for time, chance and "
-    "ids that are not recorded (holdfast.now(), holdfast.rng() and holdfast.new_id() are), for what it "
+    "ids that are not recorded (holdfast.context.now(), holdfast.context.rng() and holdfast.context.uuid4() are), for what it "
     "reads outside of steps, and at the functions that it uses."
 )
 """The same, where the fingerprint of the flow says that its code is as it was."""
@@ -113,7 +113,7 @@ def step_script(
             outcome = Note(Kind.STEP_COMPLETED, {}, {"result": called.value}, ends_attempt=True)
             try:
                 wrote: Wrote = yield Append(call, [outcome], waits=not spec.grouped)
-            except ValueRefused as refused:
+            except NotSerializable as refused:
                 # The next attempt would return the same type, and cost the same again.
                 return (yield from give_up(call, refused, history.run_id))
             return wrote.value

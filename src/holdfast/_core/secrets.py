@@ -34,7 +34,7 @@ class Secret:
         if text is None:
             raise UsageError(
                 f"this process does not know the secret {self.name!r}; when it starts, say: "
-                f"holdfast.secret({self.name!r}, text)"
+                f"holdfast.redaction.register_secret({self.name!r}, text)"
             )
         return text
 

@@ -66,7 +66,7 @@ def spends(seen: Seen) -> list[Spent]:
             continue  # Those are words of the user.
         used = msgspec.json.decode(raw, type=dict[str, Any])
         tokens = int(used.get("input_tokens", 0)) + int(used.get("output_tokens", 0))
-        cost = nanos(used.get("cost", 0), "usage(cost=…)")
+        cost = nanos(used.get("cost", 0), "record_usage(cost_usd=…)")
         if cost or tokens:
             found.append(Spent(entry.seq, entry.at_us, entry.step, cost, tokens))
     return found

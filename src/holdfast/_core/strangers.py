@@ -17,7 +17,7 @@ from holdfast._core.digest import digest
 from holdfast._core.known import KNOWN, Known, Upgrade
 from holdfast._core.reader import read_enum
 from holdfast._core.shapes import Parts, Shape
-from holdfast.errors import ClassChanged, ValueRefused
+from holdfast.errors import ClassChanged, NotSerializable
 
 _NO_FLAG = 1 << 1000
 """An enum of flags has at least one; this one is in no combination."""
@@ -134,6 +134,6 @@ def has_strangers(value: object) -> bool:
     """Whether a stand-in is in a value that was read leniently."""
     try:
         digest(value)
-    except ValueRefused:
+    except NotSerializable:
         return True
     return False

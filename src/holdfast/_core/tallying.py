@@ -124,5 +124,5 @@ class Tally:
 
 
 def _use(counts: Counts, used: dict[str, Any]) -> None:
-    counts.cost_nanos += nanos(used.get("cost", 0), "usage(cost=…)")
+    counts.cost_nanos += nanos(used.get("cost", 0), "record_usage(cost_usd=…)")
     counts.tokens += int(used.get("input_tokens", 0)) + int(used.get("output_tokens", 0))

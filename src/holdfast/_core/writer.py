@@ -19,7 +19,7 @@ from holdfast._core.known import Known
 from holdfast._core.leaves import LEAVES, Leaf, Unfit
 from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, from_json, member_of, read_enum
 from holdfast._core.shapes import Misfit, Parts, Shape, class_of, has_parts
-from holdfast.errors import ValueRefused
+from holdfast.errors import NotSerializable
 
 NODES_MAX_COUNT: Final = 1_000_000
 PATH_SHOWN_CHARS: Final = 200
@@ -111,9 +111,9 @@ class Writer:
         try:
             return self.walk(value)
         except Refused as refused:
-            raise ValueRefused(refused.path(path), refused.why) from None
+            raise NotSerializable(refused.path(path), refused.why) from None
         except RecursionError:
-            raise ValueRefused(
+            raise NotSerializable(
                 path, "it is nested too deeply for what is left of the stack"
             ) from None
 
@@ -379,7 +379,7 @@ def why_not(value: object, *, verb: str = "pass") -> str:
     kind = class_of(value)
     name = kind.__qualname__.rpartition("<locals>.")[2]
     if has_parts(kind):
-        return f"the class {name} is not known to the reader; add: holdfast.register({name})"
+        return f"the class {name} is not known to the reader; add: holdfast.versioning.register_type({name})"
     if isinstance(value, type):
         return f"{value.__qualname__} is a class, not a value"
     one = f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
@@ -392,5 +392,5 @@ def why_not(value: object, *, verb: str = "pass") -> str:
             return f"{one} would come back as {base.__name__}; convert it: {base.__name__}(...)"
     return (
         f"{one} cannot be stored; {verb} plain data, a dataclass, a msgspec Struct or a pydantic "
-        "model, and take clients with holdfast.use(...)"
+        "model, and take clients with holdfast.resource(...)"
     )

@@ -24,7 +24,7 @@ from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
 from holdfast._core.commands import another_id
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
-from holdfast._core.findings import Watch
+from holdfast._core.findings import Watchdog
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import ENDED, HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
@@ -60,7 +60,7 @@ class RunRequest(msgspec.Struct):
     root: str | None = None
     keep_us: int | None = None
     """How long the run is kept after its end."""
-    watch: Watch | None = None
+    watch: Watchdog | None = None
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 
@@ -241,9 +241,9 @@ def _naming(request: RunRequest) -> Generator[None]:
     """Let a refused input say of which run and flow it is."""
     try:
         yield
-    except errors.ValueRefused as refused:
+    except errors.NotSerializable as refused:
         whose = f"run {request.run_id!r} of {request.flow}"
-        raise errors.ValueRefused(refused.path, refused.why, whose=whose) from None
+        raise errors.NotSerializable(refused.path, refused.why, whose=whose) from None
 
 
 def _no_chunks(_number: int) -> dict[int, bytes]:
@@ -338,7 +338,7 @@ def _worth_another_try(history: History, row: RunRow) -> bool:
     return not doubts or all(
         record.state is State.IN_DOUBT
         and record.intent is not None
-        and b'"on_doubt":"ask"' not in record.intent.body
+        and b'"on_doubt":"hold"' not in record.intent.body
         and (record.doubt is None or b'"why":"value_lost"' not in record.doubt.body)
         for record in doubts
     )

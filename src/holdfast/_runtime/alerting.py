@@ -1,6 +1,6 @@
 """Who is told when a run needs a person: at least once, and by one process of the fleet.
 
-`alert` names somebody. What is written in this process is heard of at once; workers sweep the store
+`on_alert` names somebody. What is written in this process is heard of at once; workers sweep the store
 besides, so that an alert whose process died is sent by another one (`alerter.py`).
 """
 
@@ -53,7 +53,7 @@ _lock = threading.Lock()
 _ends_hearing: Callable[[], None] | None = None
 
 
-def alert(
+def on_alert(
     function: Callable[[Alert], object],
     *,
     name: str | None = None,
@@ -69,7 +69,7 @@ def alert(
     """
     global receivers, _ends_hearing
     if not callable(function):
-        raise UsageError(f"holdfast.alert({function!r:.80}): a function of an alert")
+        raise UsageError(f"holdfast.observers.on_alert({function!r:.80}): a function of an alert")
     named = name or getattr(function, "name", None) or _name_of(function)
     mark = hashlib.sha256(str(named).encode()).hexdigest()[:12]
     if not 0 < unanswered_s < float("inf"):
@@ -100,7 +100,7 @@ def _name_of(function: Any) -> str:
 class _Ear(Observer):
     """Hears of runs that are held or fail in this process, so that they need no sweep."""
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Entries of a run were committed by this process."""
         if any(entry.kind in alerts.ENTRIES.values() for entry in entries):
             from holdfast._runtime import engine as engines

@@ -48,7 +48,7 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.repeating import find_unmet_async
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_async
-from holdfast.errors import ClassChanged, StoreError, ValueRefused
+from holdfast.errors import ClassChanged, NotSerializable, StoreError
 
 
 async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
@@ -68,7 +68,7 @@ async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
 
 async def _drive(script: Script, execution: Execution, body: Body) -> Any:
     answer: Any = None
-    refused: ValueRefused | None = None
+    refused: NotSerializable | None = None
     cancelled: BaseException | None = None
     try:
         while True:
@@ -80,7 +80,7 @@ async def _drive(script: Script, execution: Execution, body: Body) -> Any:
                 try:
                     answer, late = await _append(execution, request)
                     cancelled = cancelled or late
-                except ValueRefused as error:
+                except NotSerializable as error:
                     refused = error
             elif isinstance(request, Call):
                 if request.what != "look":

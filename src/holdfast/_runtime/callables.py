@@ -16,7 +16,7 @@ def check_function(what: str, fn: Any) -> None:
     if not hasattr(fn, "__qualname__"):
         raise UsageError(
             f"@{what} takes a function with a name, not {fn!r:.80}; write a `def` round it, "
-            "or record single calls with holdfast.call('name', …)"
+            "or record single calls with holdfast.run_step('name', …)"
         )
     if hasattr(fn, "_settings"):
         raise UsageError(f"{fn!r} is recorded already; decorate the bare function once")

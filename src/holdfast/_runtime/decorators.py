@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -43,10 +43,10 @@ class _Declares:
     def undo(
         self,
         *,
-        on_doubt: OnDoubt = "ask",
+        on_doubt: OnDoubt = "hold",
         retry: Retry | None = None,
         timeout: float | None = None,
-        failed_on: Errors = (),
+        not_done_on: Errors = (),
         key_ttl: float = ...,
     ) -> Callable[[F], F]: ...
     def undo(self, fn: Any = None, **options: Any) -> Any:
@@ -99,7 +99,7 @@ def step(
     raises: Errors = (),
     commit: str = "each",
     unrecorded: Sequence[str] = (),
-    cost: Cost = None,
+    reserve_usd: Cost = None,
     valid_for: Duration | None = None,
     on_expired: Policy | None = None,
     versions: Versions | None = None,
@@ -111,7 +111,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `retry=Retry(…)` tries again; `timeout=` seconds per attempt; `fallback=` a function or value
     when it gives up; `raises=` exceptions that the flow gets as themselves; `commit="grouped"`
     does not wait for the disk; `unrecorded=` names of parameters that are only handed through.
-    `cost=` dollars that an attempt may cost, or a function of the arguments: what a run with a
+    `reserve_usd=` dollars that an attempt may cost, or a function of the arguments: what a run with a
     budget sets aside before it begins.
 
     When a run goes on after a gap: a result older than `valid_for=` ("6h") is treated by
@@ -134,30 +134,30 @@ def effect(
     aliases: Sequence[str] = (),
     key: str | Callable[..., str] | None = None,
     key_ttl: float = ...,
-    on_doubt: OnDoubt = "ask",
+    on_doubt: OnDoubt = "hold",
     undo: Callable[..., Any] | None = None,
-    failed_on: Errors = (),
+    not_done_on: Errors = (),
     raises: Errors = (),
     retry: Retry | None = None,
     timeout: float | None = None,
     fallback: Any = ...,
     unrecorded: Sequence[str] = (),
-    cost: Cost = None,
+    reserve_usd: Cost = None,
     versions: Versions | None = None,
     transaction: bool = False,
-    approve: ApproveOption = False,
+    needs_approval: ApproveOption = False,
 ) -> _EffectDecorator: ...
 def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function an effect: a step that changes the world, never repeated on a guess.
 
     The intent is on disk before the function is called. A crash, an error or a time-out leaves it
-    in doubt, and `on_doubt=` says what then: "ask" a person, "retry" with the same key, "fail", or
-    a function that finds out. Only errors in `failed_on=` mean that it did not happen.
+    in doubt, and `on_doubt=` says what then: "hold" for a person, "retry" with the same key, "fail", or
+    a function that finds out. Only errors in `not_done_on=` mean that it did not happen.
 
     `transaction=True` is for what it writes to the store's own database, by the connection that
-    `holdfast.connection()` gives: it commits together with the outcome, so no doubt is possible.
+    `holdfast.context.sql_connection()` gives: it commits together with the outcome, so no doubt is possible.
 
-    `approve=True` asks a person first: `Approve(to=…, expires="1h")` says whom, and a function of
+    `needs_approval=True` asks a person first: `Approval(to=…, valid_for="1h")` says whom, and a function of
     the arguments says whether. The approval is good for exactly these arguments, once.
     """
     return _decorated(fn, options, Effect, AsyncEffect, effect=True)
@@ -194,17 +194,17 @@ _OF_STEPS = {
     "raises",
     "commit",
     "unrecorded",
-    "cost",
+    "reserve_usd",
     "valid_for",
     "on_expired",
     "versions",
     "polls",
 }
 _ONLY_STEPS = {"commit", "valid_for", "on_expired", "polls"}
-_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction", "approve"}
+_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "not_done_on", "transaction", "needs_approval"}
 _NOT_WITH_TRANSACTION = {
     "on_doubt": "with transaction=True it has happened or it has not, and no doubt is possible",
-    "failed_on": "with transaction=True every error means that it did not happen",
+    "not_done_on": "with transaction=True every error means that it did not happen",
     "key_ttl": "with transaction=True no key is shown to another side that could forget it",
     "timeout": "with transaction=True a body that runs out of time could not be stopped, and would "
     "go on writing; set a time limit in the database (statement_timeout)",
@@ -232,7 +232,7 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
         if name in _OF_EFFECTS:
             raise UsageError(f"{name}= is for what changes the world: write @effect({name}=…)")
         raise UsageError(f"@{what} has no option {name}=; it has {', '.join(sorted(allowed))}")
-    for name in ("raises", "failed_on"):
+    for name in ("raises", "not_done_on"):
         kinds = options.get(name, ())
         if isinstance(kinds, type):
             options[name] = kinds = (kinds,)
@@ -248,44 +248,49 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
 
 
 @overload
-def recorded(  # pyright: ignore[reportOverlappingOverload]
-    fn: Callable[P, Coroutine[Any, Any, R]],
-    /,
-    *,
-    name: str,
-    effect: Literal[False] = False,
-    **options: Any,
+def as_step(  # pyright: ignore[reportOverlappingOverload]
+    fn: Callable[P, Coroutine[Any, Any, R]], /, *, name: str, **options: Any
 ) -> AsyncStep[P, R]: ...
 @overload
-def recorded(
-    fn: Callable[P, R], /, *, name: str, effect: Literal[False] = False, **options: Any
-) -> Step[P, R]: ...
-@overload
-def recorded(  # pyright: ignore[reportOverlappingOverload]
-    fn: Callable[P, Coroutine[Any, Any, R]],
-    /,
-    *,
-    name: str,
-    effect: Literal[True],
-    **options: Any,
-) -> AsyncEffect[P, R]: ...
-@overload
-def recorded(
-    fn: Callable[P, R], /, *, name: str, effect: Literal[True], **options: Any
-) -> Effect[P, R]: ...
-def recorded(fn: Callable[..., Any], /, *, name: str, effect: bool = False, **options: Any) -> Any:
-    """Return a step (or an effect) made of a function for a few calls, as adapters need it.
+def as_step(fn: Callable[P, R], /, *, name: str, **options: Any) -> Step[P, R]: ...
+def as_step(fn: Callable[..., Any], /, *, name: str, **options: Any) -> Any:
+    """Return a step made of a function for a few calls, as adapters need it.
 
-    It takes the options of `@step` or `@effect`. Unlike theirs, its name is not taken: any number of
+    It takes the options of `@step`. Unlike the decorator it does not take the name: any number of
     functions may be recorded under one, which is how the tool of a framework gets its own name.
     """
+    return _unregistered(fn, name, options, Step, AsyncStep, effect=False)
+
+
+@overload
+def as_effect(  # pyright: ignore[reportOverlappingOverload]
+    fn: Callable[P, Coroutine[Any, Any, R]], /, *, name: str, **options: Any
+) -> AsyncEffect[P, R]: ...
+@overload
+def as_effect(fn: Callable[P, R], /, *, name: str, **options: Any) -> Effect[P, R]: ...
+def as_effect(fn: Callable[..., Any], /, *, name: str, **options: Any) -> Any:
+    """Return an effect made of a function for a few calls, as `as_step` returns a step.
+
+    It takes the options of `@effect`.
+    """
+    return _unregistered(fn, name, options, Effect, AsyncEffect, effect=True)
+
+
+def _unregistered(
+    fn: Callable[..., Any],
+    name: str,
+    options: dict[str, Any],
+    blocking: type[Any],
+    awaiting: type[Any],
+    *,
+    effect: bool,
+) -> Any:
     what = "effect" if effect else "step"
     _check_options(what, options)
-    kinds: tuple[type[Any], type[Any]] = (Effect, AsyncEffect) if effect else (Step, AsyncStep)
     drift = taken_from(given := dict(options), name)
     named = check_name(what, name)
     settings = Settings(fn, effect=effect, name=named, drift=drift, registered=False, **given)
-    return kinds[inspect.iscoroutinefunction(fn)](settings)
+    return (awaiting if inspect.iscoroutinefunction(fn) else blocking)(settings)
 
 
 def inline_step(

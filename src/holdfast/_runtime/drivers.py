@@ -52,7 +52,7 @@ from holdfast._runtime.repeating import find_unmet
 from holdfast._runtime.shield import shield_here
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_blocking
-from holdfast.errors import ClassChanged, StoreError, ValueRefused
+from holdfast.errors import ClassChanged, NotSerializable, StoreError
 
 POLL_S = 0.02
 """A branch that waits for other branches of its run looks this often."""
@@ -71,7 +71,7 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
     """Perform a script in this thread."""
     shield = shield_here()
     answer: Any = None
-    refused: ValueRefused | None = None
+    refused: NotSerializable | None = None
     try:
         while True:
             request: Any = script.send(answer) if refused is None else script.throw(refused)
@@ -82,7 +82,7 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
             elif kind is Append:
                 try:
                     answer = _append(execution, request)
-                except ValueRefused as error:
+                except NotSerializable as error:
                     refused = error
             elif kind is Transact:
                 execution.recorder.open_calls[body.call.key] = body.call

@@ -120,7 +120,7 @@ def returned(execution: Execution, value: Any) -> Ending:
         return stopped(execution, Unwind(_left_out(execution, left_out)))
     try:
         node, copy = execution.values.copy(value, "result")
-    except errors.ValueRefused as refused:
+    except errors.NotSerializable as refused:
         return raised(execution, refused)
     body = b'{"result":%b' % node
     if old:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from holdfast._core.chunks import Values
-from holdfast._core.findings import Watch
+from holdfast._core.findings import Watchdog
 from holdfast._core.redacting import Redact
 from holdfast._core.rows import KeyState, Lease, RunRow, Write
 from holdfast._core.secrets import masking
@@ -84,7 +84,7 @@ class Engine:
         """The URL that it was opened with, for processes of ours; it may have a password in it."""
         self.own_redact: Redact | None = None
         """What the user gave: `holdfast.open(redact=…)`."""
-        self.watch: Watch | None = None
+        self.watch: Watchdog | None = None
         """What the watchdog looks for in runs of flows that say nothing themselves."""
         self._lock = threading.RLock()
         self._left = threading.Condition(self._lock)
@@ -281,7 +281,7 @@ class Engine:
         return self.value(row, bytes(entry.data()["result"]))
 
     def resource(self, factory: Callable[[], Any]) -> Any:
-        """Return what `use(factory)` stands for: built once per store."""
+        """Return what `resource(factory)` stands for: built once per store."""
         return self._resources.get(factory)
 
     def threads(self) -> ThreadPoolExecutor:

@@ -73,7 +73,7 @@ class Execution:
         """Whether it asked people anything, as far as this process has seen."""
         self.doubts: set[str] = set()
         """Effects that were interrupted while the flow went on; they keep it from its end."""
-        self.cut_short: dict[tuple[str, bytes], list[str]] = {}  # See `keyed`.
+        self.cut_short: dict[tuple[str, bytes], list[str]] = {}  # See `step_key`.
         self.root = Scope()
         self.unreplayed = history.recorded()
         self.consumed: set[str] = set()

@@ -1,4 +1,4 @@
-"""`gather`, `each` and `call` as users see them: sync here, awaited twins with the prefix aio_."""
+"""`gather`, `each` and `run_step` as users see them: sync here, awaited twins with the prefix aio_."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def each(
     fn: Callable[[T], R],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["raise"] = "raise",
 ) -> list[R]: ...
@@ -95,7 +95,7 @@ def each(
     fn: Callable[[T], R],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["collect"],
 ) -> list[R | Exception]: ...
@@ -103,7 +103,7 @@ def each(
     fn: Callable[[T], Any],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: str = "raise",
 ) -> list[Any]:
@@ -114,7 +114,7 @@ def each(
     collect = parallel.check_failures(failures)
     frame = parallel.fan_out("each", awaits=False)
     branches = parallel.branches_of_items(frame, fn, items, key)
-    parallel.run_threads(frame, branches, _checked(at_once) or parallel.AT_ONCE_MAX)
+    parallel.run_threads(frame, branches, _checked(max_concurrency) or parallel.AT_ONCE_MAX)
     return parallel.results(branches, collect=collect)
 
 
@@ -123,7 +123,7 @@ async def aio_each(
     fn: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["raise"] = "raise",
 ) -> list[R]: ...
@@ -132,7 +132,7 @@ async def aio_each(
     fn: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["collect"],
 ) -> list[R | Exception]: ...
@@ -140,7 +140,7 @@ async def aio_each(
     fn: Callable[[T], Any],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: str = "raise",
 ) -> list[Any]:
@@ -148,35 +148,37 @@ async def aio_each(
     collect = parallel.check_failures(failures)
     frame = parallel.fan_out("each", awaits=True)
     branches = parallel.branches_of_items(frame, fn, items, key)
-    await parallel.run_tasks(frame, branches, _checked(at_once))
+    await parallel.run_tasks(frame, branches, _checked(max_concurrency))
     return parallel.results(branches, collect=collect)
 
 
-def _checked(at_once: int | None) -> int | None:
-    if at_once is not None and (not isinstance(at_once, int) or at_once < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"each(…, at_once={at_once!r}): a positive number")
-    return at_once
+def _checked(limit: int | None) -> int | None:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"each(…, max_concurrency={limit!r}): a positive number")
+    return limit
 
 
-def call(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+def run_step(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Record one inline call, of any function or bound method, under a name."""
     check_name("step", name)
     if inspect.iscoroutinefunction(fn):
-        raise UsageError(f"call({name!r}, …) of an async function: `await holdfast.aio.call(…)`")
+        raise UsageError(
+            f"run_step({name!r}, …) of an async function: `await holdfast.aio.run_step(…)`"
+        )
     if current.get() is None:
         return fn(*args, **kwargs)
     return cast("R", inline_step(name, _plain(fn), awaits=False)(*args, **kwargs))
 
 
 @overload
-def aio_call(
+def aio_run_step(
     name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
 ) -> Coroutine[Any, Any, R]: ...
 @overload
-def aio_call(
+def aio_run_step(
     name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
 ) -> Coroutine[Any, Any, R]: ...
-def aio_call(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def aio_run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Record one inline call in an async flow; a sync function runs in a thread."""
     check_name("step", name)
     awaits = inspect.iscoroutinefunction(fn)

@@ -37,7 +37,7 @@ class File:
         self.path = os.fspath(path)
 
     def __repr__(self) -> str:
-        return f"holdfast.file({self.path!r})"
+        return f"Path({self.path!r})"
 
     def __call__(self) -> str:
         """Return the fingerprint of what stands in it now, or "absent"."""
@@ -49,11 +49,6 @@ class File:
         except FileNotFoundError:
             return "absent"
         return found.hexdigest()
-
-
-def file(path: str | os.PathLike[str]) -> File:
-    """Return what `watch` needs to look at a file: `watch("prices", holdfast.file("prices.csv"))`."""
-    return File(path)
 
 
 def version_text(value: object) -> str:

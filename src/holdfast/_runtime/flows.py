@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast._core.budgets import Budget
 from holdfast._core.durations import Duration
-from holdfast._core.findings import Watch, checked_watch
+from holdfast._core.findings import Watchdog, checked_watch
 from holdfast._core.keys import CHILD_SEPARATOR, check_run_id, checked_tags
 from holdfast._core.retention import checked_keep
 from holdfast._runtime import children, ending, engine as engines, registry
@@ -47,14 +47,14 @@ class FlowLike:
         name: str | None = None,
         version: str = "1",
         aliases: tuple[str, ...] = (),
-        accepts: tuple[str, ...] = (),
+        accepts_versions: tuple[str, ...] = (),
         queue: str | Queue | None = None,
         budget: Budget | None = None,
-        deadline: Duration | None = None,
-        keep: Duration | None = None,
+        timeout: Duration | None = None,
+        retention: Duration | None = None,
         on_drift: Mapping[str, str] | None = None,
         on_resume: OnResume | None = None,
-        watch: Watch | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{fn.__qualname__} is a generator function; a flow returns a value")
@@ -62,7 +62,7 @@ class FlowLike:
         self.name = registry.name_for("flow", fn, name)
         self.version = str(version)
         self.aliases = tuple(aliases)
-        self.accepts = accepted(self.name, accepts)
+        self.accepts = accepted(self.name, accepts_versions)
         self.drift = FlowDrift(self.name, on_drift, on_resume)
         self.is_method = is_method(fn)
         self._signature = Signature(fn, skip_self=self.is_method)
@@ -70,9 +70,9 @@ class FlowLike:
         self._store: HasEngine | None = None
         self._tags: dict[str, str] = {}
         self.queue = declared(self.name, queue)
-        self.keep_us = checked_keep(self.name, keep)
-        self.watch = checked_watch(f"flow {self.name}", watch)
-        self._placing = placed(Placing(), queue=self.queue, budget=budget, deadline=deadline)
+        self.keep_us = checked_keep(self.name, retention)
+        self.watch = checked_watch(f"flow {self.name}", watchdog)
+        self._placing = placed(Placing(), queue=self.queue, budget=budget, deadline=timeout)
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
         for alias in self.aliases:
@@ -243,7 +243,7 @@ class Flow(FlowLike, Generic[P, R]):
         delay: float | dt.timedelta | None = None,
         limit_key: str | None = None,
         budget: Budget | None = None,
-        deadline: Duration | None = None,
+        timeout: Duration | None = None,
     ) -> Flow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
         first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
@@ -253,7 +253,7 @@ class Flow(FlowLike, Generic[P, R]):
             "delay": delay,
             "limit_key": limit_key,
             "budget": budget,
-            "deadline": deadline,
+            "deadline": timeout,
         }
         return cast("Flow[P, R]", self._with(store, tags, **placing))
 
@@ -333,7 +333,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         delay: float | dt.timedelta | None = None,
         limit_key: str | None = None,
         budget: Budget | None = None,
-        deadline: Duration | None = None,
+        timeout: Duration | None = None,
     ) -> AsyncFlow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
         first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
@@ -343,7 +343,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
             "delay": delay,
             "limit_key": limit_key,
             "budget": budget,
-            "deadline": deadline,
+            "deadline": timeout,
         }
         return cast("AsyncFlow[P, R]", self._with(store, tags, **placing))
 
@@ -385,14 +385,14 @@ def flow(
     name: str | None = None,
     version: str = "1",
     aliases: tuple[str, ...] = (),
-    accepts: tuple[str, ...] = (),
+    accepts_versions: tuple[str, ...] = (),
     queue: str | Queue | None = None,
     budget: Budget | None = None,
-    deadline: Duration | None = None,
-    keep: Duration | None = None,
+    timeout: Duration | None = None,
+    retention: Duration | None = None,
     on_drift: Mapping[str, str] | None = None,
     on_resume: OnResume | None = None,
-    watch: Watch | None = None,
+    watchdog: Watchdog | None = None,
 ) -> _FlowDecorator: ...
 def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""

@@ -58,18 +58,18 @@ class Settings:
         timeout: float | None = None,
         fallback: Any = NO_FALLBACK,
         raises: tuple[type[BaseException], ...] = (),
-        failed_on: tuple[type[BaseException], ...] = (),
+        not_done_on: tuple[type[BaseException], ...] = (),
         commit: str = "each",
         unrecorded: Sequence[str] = (),
         key: str | Callable[..., str] | None = None,
         key_ttl: float = effects.KEY_TTL_S,
-        on_doubt: OnDoubt = "ask",
+        on_doubt: OnDoubt = "hold",
         undo: Callable[..., Any] | None = None,
         transaction: bool = False,
         polls: bool = False,
-        cost: Cost = None,
+        reserve_usd: Cost = None,
         drift: StepDrift | None = None,
-        approve: approvals.ApproveOption = False,
+        needs_approval: approvals.ApproveOption = False,
         registered: bool = True,
     ) -> None:
         what = "effect" if effect else "step"
@@ -87,9 +87,9 @@ class Settings:
         self.key = key
         self.undo: undoing.Undo | None = None
         self.fallback = fallback
-        self.cost = checked_cost(cost, self.name)
+        self.cost = checked_cost(reserve_usd, self.name)
         self.drift = drift or StepDrift(self.name)
-        self.approve = approvals.checked(approve, self.name)
+        self.needs_approval = approvals.checked(needs_approval, self.name)
         self.method = is_method(fn)
         self.signature = Signature(fn, skip_self=self.method, unrecorded=unrecorded)
         self.spec = Spec(
@@ -98,7 +98,7 @@ class Settings:
             retry=retry,
             timeout_s=timeout,
             raises=tuple(raises),
-            failed_on=tuple(failed_on),
+            not_done_on=tuple(not_done_on),
             on_doubt=effects.check_on_doubt(on_doubt, self.name),
             key_ttl_s=float(key_ttl),
             has_fallback=fallback is not NO_FALLBACK,
@@ -284,7 +284,7 @@ class Recorded(Generic[P, R]):
         gates: list[Gate] = []
         if settings.spec.effect:
             approval = approvals.needed(
-                settings.approve, arguments, record, execution.generation, self.name
+                settings.needs_approval, arguments, record, execution.generation, self.name
             )
             if approval is not None:
                 gates.append(approval)

@@ -2,7 +2,7 @@
 
     look ── nothing to tell ─────────────────────────────► the flow is called
       │
-      └─ changes ── on_resume ── policies ─┬─ go_on ─────► gap_found, the flow is called
+      └─ changes ── on_resume ── policies ─┬─ keep ──────► gap_found, the flow is called
                                            ├─ redo ──────► gap_found, next generation, called
                                            ├─ ask ───────► gap_found, run_held (drift)
                                            └─ fail ──────► gap_found, run_failed (Drifted)
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core import comparing, repeating
-from holdfast._core.comparing import CodeNow, Preflight, StepNow
+from holdfast._core.comparing import CodeNow, ResumePreview, StepNow
 from holdfast._core.drift import Change, checked_policies, checked_policy
 from holdfast._core.durations import micros
 from holdfast._core.entries import Draft, Kind
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.flows import FlowLike
 
 Versions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-OnResume = Callable[[Preflight], Any]
+OnResume = Callable[[ResumePreview], Any]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -155,7 +155,7 @@ def names_in(history: History) -> set[str]:
     return {name_of(key) for key in history.records}
 
 
-def look(flow: FlowLike | None, execution: Execution) -> Preflight | None:
+def look(flow: FlowLike | None, execution: Execution) -> ResumePreview | None:
     """Return what the run finds after a gap, or None if there was none."""
     history = execution.history
     if flow is not None:
@@ -170,7 +170,7 @@ def look(flow: FlowLike | None, execution: Execution) -> Preflight | None:
         history, row.flow, code_now(flow, names_in(history)), execution.engine.now_us()
     )
     why = msgspec.json.decode(gap.claim.body).get("why")
-    return Preflight(
+    return ResumePreview(
         row.run_id,
         row.flow,
         str(row.status),
@@ -210,7 +210,7 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
     settings = registry.steps.get(name)
     declared = {} if settings is None else settings.drift.versions()
     changes = [
-        Change(kind, name, was[kind], now, "go_on", did="go_on")
+        Change(kind, name, was[kind], now, "keep", did="keep")
         for kind, now in used.items()
         if kind in was and kind not in declared
         if now not in (was[kind], execution.history.gap.accepted.get(f"{kind}:{name}"))
@@ -258,7 +258,7 @@ def begin_block(execution: Execution | Any) -> None:
         act(execution, report, None)
 
 
-def _asked(flow: FlowLike, report: Preflight) -> Any:
+def _asked(flow: FlowLike, report: ResumePreview) -> Any:
     """Ask the flow's hook, outside the run: nothing of it is recorded."""
     hook = flow.drift.on_resume
     frame = current.get()
@@ -283,15 +283,15 @@ def _outside(execution: Execution) -> Generator[None, None, None]:
 
 
 def _checked(flow: FlowLike, answer: Any) -> str | None:
-    if answer in (None, "go_on", "hold", "fail"):
+    if answer in (None, "keep", "hold", "fail"):
         return None if answer is None else str(answer)
     raise UsageError(
         f"on_resume of flow {flow.name} returned {answer!r:.80}; it returns None (as the policies "
-        'say), "go_on", "hold" or "fail"'
+        'say), "keep", "hold" or "fail"'
     )
 
 
-def act(execution: Execution, report: Preflight, answer: str | None) -> None:
+def act(execution: Execution, report: ResumePreview, answer: str | None) -> None:
     """Write down what was found, and do what is decided about it."""
     changes = [decided(change, answer) for change in report.changes]
     fates = {change.did for change in changes} | {answer or ""}
@@ -320,11 +320,11 @@ def decided(change: Change, answer: str | None = None) -> Change:
     """Say what becomes of a change."""
     if answer is not None:
         did = answer
-    elif change.policy == "ask" or (change.policy == "redo" and change.effects):
+    elif change.policy == "hold" or (change.policy == "redo" and change.effects):
         did = "hold"
     else:
         did = change.policy
-    if change.kind == "key" and did in ("hold", "go_on"):
+    if change.kind == "key" and did in ("hold", "keep"):
         did = "in_doubt"  # It is held as that, or settled by a function: the key is never sent.
     return msgspec.structs.replace(change, did=did)
 
@@ -345,7 +345,7 @@ def write(
         if redo:
             facts |= repeating.redo_facts(whole_history(execution), redo)
             row_changes["generation"] = facts["generation"]
-        expired = [c for c in facts["changes"] if c.kind == "expired" and c.did == "go_on"]
+        expired = [c for c in facts["changes"] if c.kind == "expired" and c.did == "keep"]
         if expired:
             facts["accepted"] = {change.token: str(at_us) for change in expired}
         body = _encode(facts)

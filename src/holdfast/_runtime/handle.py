@@ -254,14 +254,6 @@ def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, b
     return news, max(seen, row.last_seq), row.status in SETTLED
 
 
-def aio_stream(run_id: str, /, *, after: int = 0) -> AsyncIterator[Emitted]:
-    """Yield what a run of the default store emits, from async code. However many streams are
-    open, they wait in the event loop: a thread is needed only to look at what is new."""
-    from holdfast._runtime.engine import default_engine
-
-    return _awaited_stream(default_engine(), run_id, after)
-
-
 async def _awaited_stream(engine: Engine, run_id: str, after: int) -> AsyncIterator[Emitted]:
     import asyncio
 

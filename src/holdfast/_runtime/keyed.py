@@ -1,4 +1,4 @@
-"""`keyed(step_key)`: recorded calls inside it are known by that key, wherever they are made.
+"""`step_key(step_key)`: recorded calls inside it are known by that key, wherever they are made.
 
 A framework calls tools in tasks and threads of its own, in an order that no replay repeats. What it
 does give is a name for each call (`tool_call_id`): under that name a call has no position, and is
@@ -28,7 +28,7 @@ KeyFunction = Callable[[], str]
 
 
 class Given(NamedTuple):
-    """What `keyed` was given: by the adapter that asks where it is, and by the code inside it."""
+    """What `step_key` was given: by the adapter that asks where it is, and by the code inside it."""
 
     where: KeyFunction | None = None
     key: str | None = None
@@ -42,7 +42,7 @@ _given: ContextVar[Given] = ContextVar("holdfast_step_key", default=_NOTHING)
 
 
 @contextlib.contextmanager
-def keyed(
+def step_key(
     step_key: str | KeyFunction, *, unique: bool = False, awaited: bool = False
 ) -> Generator[None]:
     """Give the steps, effects and questions inside it this step key: `refund:call_17`.

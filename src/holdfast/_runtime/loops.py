@@ -27,7 +27,7 @@ from holdfast._runtime.fingerprints import LoopCode, loop_code
 from holdfast._runtime.frames import Frame, check_owner, in_flow
 from holdfast._runtime.recorded import take_place
 from holdfast._runtime.recorder import Loop, is_in_branch
-from holdfast.errors import TurnLimit, UsageError
+from holdfast.errors import TurnLimitReached, UsageError
 
 S = TypeVar("S")
 
@@ -35,13 +35,13 @@ S = TypeVar("S")
 class Turns(Generic[S]):
     """A loop over turns; `loop.state = new` replaces what is saved."""
 
-    def __init__(self, state: S, limit: int, name: str | None, *, awaits: bool) -> None:
+    def __init__(self, state: S, max_turns: int, name: str | None, *, awaits: bool) -> None:
         self._called = called = "aio.turns" if awaits else "turns"
-        if not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"{called}(…, limit={limit!r}): a positive number of turns")
+        if not isinstance(max_turns, int) or max_turns < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"{called}(…, max_turns={max_turns!r}): a positive number of turns")
         self._awaits = awaits
         self._name = None if name is None else check_name("loop", name)
-        self._limit = limit
+        self._limit = max_turns
         self._begun = False
         self.here()
         KNOWN.learn(type(state))
@@ -143,7 +143,7 @@ class _Turning(Iterator[S]):
             self._frame.execution.check()
             state = self._save() if caller is None else self._enter(caller)
             if self._turn >= self._limit:
-                raise TurnLimit(self._key, self._limit)
+                raise TurnLimitReached(self._key, self._limit)
         except BaseException:
             self._leave()
             raise
@@ -222,12 +222,12 @@ def _caller(depth: int) -> FrameType:
     return sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
 
 
-def turns(state: S, *, limit: int = 1000, name: str | None = None) -> Turns[S]:
-    """Loop over the turns of an agent; see the module. At the limit it raises TurnLimit. A loop with
+def turns(state: S, *, max_turns: int = 1000, name: str | None = None) -> Turns[S]:
+    """Loop over the turns of an agent; see the module. At the limit it raises TurnLimitReached. A loop with
     a `name` keeps its identity whatever becomes of its code."""
-    return Turns(state, limit, name, awaits=False)
+    return Turns(state, max_turns, name, awaits=False)
 
 
-def aio_turns(state: S, *, limit: int = 1000, name: str | None = None) -> Turns[S]:
+def aio_turns(state: S, *, max_turns: int = 1000, name: str | None = None) -> Turns[S]:
     """Loop over the turns of an agent in an async flow: `async for chat in aio.turns(…)`."""
-    return Turns(state, limit, name, awaits=True)
+    return Turns(state, max_turns, name, awaits=True)

@@ -17,7 +17,7 @@ from holdfast._core.requests import Recall
 from holdfast._runtime.frames import Frame
 from holdfast._runtime.remembering import (
     Asking,
-    MemoryEntry,
+    MemoryItem,
     entry_of,
     given_beside,
     in_thread,
@@ -31,22 +31,22 @@ class Memory(Asking):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value, or the default if there is none."""
-        entry = self.entry(key)
+        entry = self.item(key)
         return default if entry is None else entry.value
 
-    def entry(self, key: str) -> MemoryEntry | None:
+    def item(self, key: str) -> MemoryItem | None:
         """Return the value with its version, times and origin; None if there is none."""
         found = self._read("get", self._asked(key))
         return entry_of(found[0]) if found else None
 
     def version(self, key: str) -> int:
         """Return the version, for `if_version=`; 0 if there is no value."""
-        entry = self.entry(key)
+        entry = self.item(key)
         return 0 if entry is None else entry.version
 
-    def list(
+    def items(
         self, prefix: str = "", *, after: str = "", limit: int | None = None
-    ) -> builtins.list[MemoryEntry]:
+    ) -> builtins.list[MemoryItem]:
         """Return the values whose keys begin so, by key; from the key behind `after` on."""
         return [entry_of(it) for it in self._read("list", self._listed(prefix, after, limit))]
 
@@ -123,20 +123,20 @@ class AsyncMemory(Asking):
 
     def get(self, key: str, default: Any = None) -> Coroutine[Any, Any, Any]:
         """Return the value, or the default if there is none."""
-        return then(self.entry(key), lambda entry: default if entry is None else entry.value)
+        return then(self.item(key), lambda entry: default if entry is None else entry.value)
 
-    def entry(self, key: str) -> Coroutine[Any, Any, MemoryEntry | None]:
+    def item(self, key: str) -> Coroutine[Any, Any, MemoryItem | None]:
         """Return the value with its version, times and origin; None if there is none."""
         read = self._read("get", self._asked(key))
         return then(read, lambda found: entry_of(found[0]) if found else None)
 
     def version(self, key: str) -> Coroutine[Any, Any, int]:
         """Return the version, for `if_version=`; 0 if there is no value."""
-        return then(self.entry(key), lambda entry: 0 if entry is None else entry.version)
+        return then(self.item(key), lambda entry: 0 if entry is None else entry.version)
 
-    def list(
+    def items(
         self, prefix: str = "", *, after: str = "", limit: int | None = None
-    ) -> Coroutine[Any, Any, builtins.list[MemoryEntry]]:
+    ) -> Coroutine[Any, Any, builtins.list[MemoryItem]]:
         """Return the values whose keys begin so, by key; from the key behind `after` on."""
         read = self._read("list", self._listed(prefix, after, limit))
         return then(read, lambda found: [entry_of(it) for it in found])
@@ -208,11 +208,11 @@ class AsyncMemory(Asking):
         return self._remembering(frame, name, memo, given).awaited()
 
 
-def memory(namespace: str) -> Memory:
+def memory(name: str) -> Memory:
     """Return a memory of the run's store, or of the default one outside any run."""
-    return Memory(namespace)
+    return Memory(name)
 
 
-def aio_memory(namespace: str) -> AsyncMemory:
+def aio_memory(name: str) -> AsyncMemory:
     """Return a memory of the run's store, or of the default one outside any run."""
-    return AsyncMemory(namespace)
+    return AsyncMemory(name)

@@ -34,7 +34,7 @@ _WAITS = {
 }
 """How people say what a run waits for; the name follows."""
 _THEN = {
-    "ask": "holds it for a person",
+    "hold": "holds it for a person",
     "retry": "sends it again under the same key",
     "fail": "gives it up",
 }

@@ -42,7 +42,9 @@ def observe(observer: Observer) -> Callable[[], None]:
     ends it."""
     global observers
     if not isinstance(observer, Observer):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"holdfast.observe({observer!r:.80}): an object of a subclass of Observer")
+        raise UsageError(
+            f"holdfast.observers.observe({observer!r:.80}): an object of a subclass of Observer"
+        )
     observers = (*observers, observer)
 
     def end() -> None:
@@ -63,7 +65,7 @@ def taken(execution: Execution, *, resumed: bool) -> None:
         row = execution.lease.row
         run = _run(execution.engine.kept, row)
         run = msgspec.structs.replace(run, past=past_of(execution.history, row))
-        _tell("taken", lambda it: it.taken(run, resumed=resumed))
+        _tell("run_claimed", lambda it: it.run_claimed(run, resumed=resumed))
 
 
 def left(execution: Execution) -> None:
@@ -71,7 +73,7 @@ def left(execution: Execution) -> None:
     if observers:
         row = execution.lease.row
         run = _run(execution.engine.kept, row)
-        _tell("left", lambda it: it.left(run, str(row.status)))
+        _tell("run_released", lambda it: it.run_released(run, str(row.status)))
 
 
 def wrote(store: Store, write: Write) -> None:
@@ -79,14 +81,14 @@ def wrote(store: Store, write: Write) -> None:
     if observers and write.drafts:
         run = _run(store, write.lease.row)
         entries = [ObservedEntry(draft) for draft in write.drafts]
-        _tell("written", lambda it: it.written(run, entries))
+        _tell("entries_committed", lambda it: it.entries_committed(run, entries))
 
 
 def noticed(store: Store, row: RunRow, entry: Entry) -> None:
     """The store wrote an entry by itself when this process asked for the run."""
     if observers:
         run = _run(store, row)
-        _tell("written", lambda it: it.written(run, [ObservedEntry(entry)]))
+        _tell("entries_committed", lambda it: it.entries_committed(run, [ObservedEntry(entry)]))
 
 
 class Unobserved:
@@ -148,7 +150,7 @@ class Attempt(Unobserved):
 
     def _begin(self) -> list[tuple[Observer, Any]]:
         begun: list[tuple[Observer, Any]] = []
-        _tell("attempt_began", lambda it: begun.append((it, it.attempt_began(self._observed))))
+        _tell("attempt_started", lambda it: begun.append((it, it.attempt_started(self._observed))))
         self._begun = begun
         return begun
 

@@ -23,7 +23,7 @@ from holdfast.errors import RunError, UsageError
 T = TypeVar("T")
 
 AT_ONCE_MAX = 32
-"""Threads that a sync fan-out uses when `at_once=` does not say."""
+"""Threads that a sync fan-out uses when `max_concurrency=` does not say."""
 
 
 class Branch:

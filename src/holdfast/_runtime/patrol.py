@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.changes import TakeMessage
-from holdfast._core.findings import Finding, Found, Severity, Watch, note, noted_in, read
+from holdfast._core.findings import Finding, Found, Severity, Watchdog, note, noted_in, read
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import Memo, Message, RunRow
 from holdfast._core.stops import Unwind
@@ -139,7 +139,7 @@ def _acted(
     could act on is noted: that nobody executes it. Says in the end whether somebody is told of all of
     it, if somebody is to be."""
     declared = None if flow is None else flow.watch
-    watch = declared or engine.watch or Watch()
+    watch = declared or engine.watch or Watchdog()
     is_told = alerting.watched(engine, row, [it for it in found if watch.act(it.kind) != "ignore"])
     for finding in found:
         if flow is None and finding.kind is not Found.STUCK:

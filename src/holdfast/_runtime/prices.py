@@ -20,14 +20,14 @@ _read: str | None = None
 """The file that was read already."""
 
 
-def prices(table: Mapping[str, Price], /) -> None:
-    """Say what models cost: `prices({"gpt-x": Price(input=2.5, output=10)})`, dollars for a million
+def set_prices(table: Mapping[str, Price], /) -> None:
+    """Say what models cost: `set_prices({"gpt-x": Price(input_mtok=2.5, output_mtok=10)})`, dollars for a million
     tokens. A name that ends in `*` stands for all that begin so. Later calls add and replace."""
     for model, price in table.items():
         if not isinstance(model, str) or not model or not isinstance(price, Price):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
-                f"holdfast.prices({{{model!r:.80}: {price!r:.80}}}): the name of a model, and a "
-                "holdfast.Price(input=…, output=…)"
+                f"holdfast.pricing.set_prices({{{model!r:.80}: {price!r:.80}}}): the name of a model, and a "
+                "holdfast.pricing.Price(input_mtok=…, output_mtok=…)"
             )
     with _lock:
         _table.update(table)
@@ -57,7 +57,7 @@ def read_file() -> None:
 
 
 def _table_in(path: str) -> dict[str, Price]:
-    wanted = 'an object such as {"gpt-x": {"input": 2.5, "output": 10}}'
+    wanted = 'an object such as {"gpt-x": {"input_mtok": 2.5, "output_mtok": 10}}'
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             found: Any = msgspec.json.decode(file.read())

@@ -25,32 +25,32 @@ PRIORITY_MAX = 2**31 - 1
 class Queue:
     """A queue and its limits, which hold across all workers of a store.
 
-    `concurrency` runs are at work at one time, `per_key` of those that share a `limit_key`; `rate`
-    runs are begun in any `per` seconds, `per_key_rate` of those that share a key. None means no
+    `concurrency` runs are at work at one time, `concurrency_per_key` of those that share a `limit_key`; `rate`
+    runs are begun in any `period` seconds, `rate_per_key` of those that share a key. None means no
     limit. Of a queue that is `paused` nothing is taken; what is at work goes on.
     """
 
     name: str
     _: dataclasses.KW_ONLY
     concurrency: int | None = None
-    per_key: int | None = None
+    concurrency_per_key: int | None = None
     rate: int | None = None
-    per_key_rate: int | None = None
-    per: float | dt.timedelta = 60.0
+    rate_per_key: int | None = None
+    period: float | dt.timedelta = 60.0
     paused: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, at the line where it is written."""
         check_label("the name of a queue", self.name)
-        for name in ("concurrency", "per_key", "rate", "per_key_rate"):
+        for name in ("concurrency", "concurrency_per_key", "rate", "rate_per_key"):
             value = getattr(self, name)
             if value is not None and not _is_count(value):
                 raise UsageError(
                     f"Queue({self.name!r}, {name}={value!r}): a whole number above 0, or None for "
                     "no limit (paused=True takes nothing)"
                 )
-        if seconds(f"Queue({self.name!r}, per=…)", self.per) <= 0:
-            raise UsageError(f"Queue({self.name!r}, per={self.per!r}): more than 0 seconds")
+        if seconds(f"Queue({self.name!r}, period=…)", self.period) <= 0:
+            raise UsageError(f"Queue({self.name!r}, period={self.period!r}): more than 0 seconds")
 
     @property
     def has_limits(self) -> bool:
@@ -63,10 +63,10 @@ class Queue:
         return Limits(
             self.name,
             concurrency=self.concurrency,
-            per_key=self.per_key,
+            per_key=self.concurrency_per_key,
             rate=self.rate,
-            per_key_rate=self.per_key_rate,
-            period_us=max(1, int(seconds("per", self.per) * 1_000_000)),
+            per_key_rate=self.rate_per_key,
+            period_us=max(1, int(seconds("per", self.period) * 1_000_000)),
             paused=self.paused,
         )
 
@@ -117,7 +117,7 @@ def placed(
     if limit_key is not None:
         changes["limit_key"] = check_label("a limit key", limit_key)
     if deadline is not None:
-        changes["deadline_us"] = micros(deadline, "deadline=")
+        changes["deadline_us"] = micros(deadline, "timeout=")
     if budget is not None:
         changes["budget"] = checked_budget(budget, "a flow")
     return msgspec.structs.replace(before, **changes) if changes else before

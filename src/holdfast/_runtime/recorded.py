@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core.budgets import added
 from holdfast._core.entries import Draft, Kind
@@ -27,6 +27,9 @@ from holdfast._runtime.frames import Frame, current, in_flow, in_step
 from holdfast._runtime.spending import priced
 from holdfast.errors import ClassChanged, UsageError
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 
 def now() -> dt.datetime:
     """Return the time, in UTC; the same again on replay."""
@@ -40,16 +43,12 @@ def rng() -> random.Random:
     return random.Random(seed)  # noqa: S311 - repeatable on purpose
 
 
-def new_id() -> str:
-    """Return a fresh unique id; the same again on replay."""
-    made: str = _recorded("new_id", _fresh_id)
-    return made
+def uuid4() -> UUID:
+    """Return a random UUID; the same again on replay."""
+    from uuid import UUID, uuid4  # Loads much.
 
-
-def _fresh_id(_at_us: int) -> str:
-    from uuid import uuid4  # Loads much.
-
-    return str(uuid4())
+    made: str = _recorded("uuid4", lambda _us: str(uuid4()))
+    return UUID(made)
 
 
 def _moment(at_us: int) -> dt.datetime:
@@ -139,43 +138,40 @@ def idempotency_key() -> str:
     return frame.call.idempotency_key or frame.execution.derived_key(frame.call.key)
 
 
-def attempt() -> int:
-    """Inside a step: which try this is, from 1 on."""
-    call = in_step("holdfast.attempt()").call
-    assert call is not None
-    return call.attempt
-
-
-def usage(
+def record_usage(
     *,
     model: str | None = None,
     input_tokens: int = 0,
     output_tokens: int = 0,
-    cost: float | Decimal | None = None,
+    cost_usd: float | Decimal | None = None,
     prompt: Any = None,
     tools: Any = None,
     **more: Any,
 ) -> None:
     """Inside a step: say what a model call used. It is recorded and added up for the run. Without
-    `cost` (dollars), the tokens are priced by what `holdfast.prices` was told of the model. Of
+    `cost` (dollars), the tokens are priced by what `holdfast.pricing.set_prices` was told of the model. Of
     `prompt` and `tools` fingerprints are kept: a run that goes on later tells if they are others."""
-    frame = in_step("holdfast.usage(…)")
+    frame = in_step("holdfast.context.record_usage(…)")
     call = frame.call
     assert call is not None
     used: dict[str, Any] = dict(call.usage or {})
     amounts: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
-    if cost is not None:
-        amounts["cost"] = float(cost) if isinstance(cost, Decimal) else cost
+    if cost_usd is not None:
+        amounts["cost"] = float(cost_usd) if isinstance(cost_usd, Decimal) else cost_usd
+    if "cost" in more:
+        raise UsageError(
+            "record_usage(cost_usd=…): the cost of a model call is cost_usd=, in dollars"
+        )
     for name, amount in amounts.items():
         if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"usage({name}={amount!r}): a number, not negative")
+            raise UsageError(f"record_usage({name}={amount!r}): a number, not negative")
         if amount - amount != 0:
-            raise UsageError(f"usage({name}={amount!r}): a finite number")
+            raise UsageError(f"record_usage({name}={amount!r}): a finite number")
         if amount:
             used[name] = added(name, used.get(name, 0), amount)
     if model is not None:
         used["model"] = masked(str(model))
-    if cost is not None:
+    if cost_usd is not None:
         used.setdefault("cost", 0)  # A call that cost nothing is not one that nobody knows of.
     elif input_tokens or output_tokens:
         worth = priced(frame.execution, used, input_tokens, output_tokens)
@@ -189,9 +185,9 @@ def usage(
     call.usage = used
 
 
-def progress(value: Any) -> None:
-    """Inside a step: note how far it is; a later attempt finds it with `last_progress()`."""
-    frame = in_step("holdfast.progress(…)")
+def save_progress(value: Any) -> None:
+    """Inside a step: note how far it is; a later attempt finds it with `load_progress()`."""
+    frame = in_step("holdfast.context.save_progress(…)")
     call, execution = frame.call, frame.execution
     assert call is not None
     if call.spec.transaction:
@@ -219,9 +215,9 @@ def progress(value: Any) -> None:
         execution.progress[call.key] = kept
 
 
-def last_progress() -> Any:
-    """Inside a step: what the last `progress(…)` of this step noted, in any attempt; or None."""
-    frame = in_step("holdfast.last_progress()")
+def load_progress() -> Any:
+    """Inside a step: what the last `save_progress(…)` of this step noted, in any attempt; or None."""
+    frame = in_step("holdfast.context.load_progress()")
     call, execution = frame.call, frame.execution
     assert call is not None
     if call.key in execution.progress:
@@ -232,7 +228,7 @@ def last_progress() -> Any:
     return execution.read(bytes(record.progress.data()["value"]), call.key)
 
 
-def replaying() -> bool:
+def is_replaying() -> bool:
     """Say whether the flow is still being replayed: what it does now happened before."""
     frame = current.get()
     if frame is None or frame.call is not None:

@@ -77,7 +77,7 @@ class Recorder:
         self, request: Append, callback: Callable[[Ticket], None] | None
     ) -> tuple[Ticket, Any]:
         """Encode and queue what a script wants written; returns the ticket and the copy of the
-        value that the caller gets. Raises ValueRefused with nothing written."""
+        value that the caller gets. Raises NotSerializable with nothing written."""
         call = request.call
         with self._execution.lock:
             if self._execution.stopped is not None and self._execution.fenced:

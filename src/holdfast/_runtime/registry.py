@@ -82,7 +82,7 @@ def learn_types(fn: Callable[..., Any]) -> None:
         KNOWN.learn(hint)
 
 
-def register(
+def register_type(
     cls: type[T],
     name: str | None = None,
     *,

@@ -39,7 +39,7 @@ from holdfast._store.contract import Store
 from holdfast.errors import UsageError
 
 
-class MemoryEntry(msgspec.Struct, frozen=True):
+class MemoryItem(msgspec.Struct, frozen=True):
     """One value of a memory, with what is known of it."""
 
     key: str
@@ -113,12 +113,12 @@ class Asking:
 
     def _listed(self, prefix: str, after: str, limit: int | None) -> Recall:
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise UsageError(f"memory.list(limit={limit!r}): a whole number above 0")
+            raise UsageError(f"memory.items(limit={limit!r}): a whole number above 0")
         for name, text in (("prefix", prefix), ("after", after)):
             if text:
                 checked_key(self.namespace, text)
             elif not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise UsageError(f"memory.list({name}={text!r}): a str")
+                raise UsageError(f"memory.items({name}={text!r}): a str")
         return Recall(self.namespace, None, prefix, after, limit)
 
     def _read_directly(self, frame: Frame | None, asked: Recall) -> list[Told]:
@@ -276,10 +276,10 @@ def given_beside(ttl: Duration | None, if_version: int | None) -> dict[str, Any]
     return given
 
 
-def entry_of(found: Told) -> MemoryEntry:
+def entry_of(found: Told) -> MemoryItem:
     key, value, version, updated_us, expires_us, run_id = found
     expires_at = None if expires_us is None else moments.at(expires_us)
-    return MemoryEntry(key, value, version, moments.at(updated_us), expires_at, run_id)
+    return MemoryItem(key, value, version, moments.at(updated_us), expires_at, run_id)
 
 
 async def then(work: Coroutine[Any, Any, Any], make: Callable[[Any], Any]) -> Any:

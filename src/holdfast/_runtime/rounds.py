@@ -77,7 +77,7 @@ class Rounds:
             logs.warning(
                 "%s of version %s of flow %s (such as %s) cannot go on: no live worker executes that "
                 "version, this one executes %s. Start a worker that has it, or say that newer code "
-                "can go on with it: @flow(…, accepts=(%r,))",
+                "can go on with it: @flow(…, accepts_versions=(%r,))",
                 "1 run" if len(rows) == 1 else f"{len(rows)} runs",
                 *(version, flow, rows[0].run_id),
                 *(" and ".join(known[flow]), version),

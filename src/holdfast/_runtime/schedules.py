@@ -39,13 +39,13 @@ _TICK_CHARS = len("2026-03-29T01:00:00.000000Z")
 
 
 class Tick:
-    """The type of `TICK`."""
+    """The type of `SCHEDULED_TIME`."""
 
     def __repr__(self) -> str:
-        return "TICK"
+        return "SCHEDULED_TIME"
 
 
-TICK: Final = Tick()
+SCHEDULED_TIME: Final = Tick()
 """Stands in the arguments of a schedule for the time of the tick, in the schedule's time zone."""
 
 
@@ -80,8 +80,10 @@ class Schedule:
     def request(self, tick_us: int) -> RunRequest:
         """Return what is to be run for a tick."""
         tick = local(tick_us, self.when.timezone)
-        args = tuple(tick if value is TICK else value for value in self.args)
-        kwargs = {name: tick if value is TICK else value for name, value in self.kwargs.items()}
+        args = tuple(tick if value is SCHEDULED_TIME else value for value in self.args)
+        kwargs = {
+            name: tick if value is SCHEDULED_TIME else value for name, value in self.kwargs.items()
+        }
         request = self.flow.request_for(self.run_id(tick_us), args, kwargs)
         request.tags = {**request.tags, "schedule": self.name, "tick": iso(tick_us)}
         return request
@@ -110,7 +112,7 @@ def schedule(
 ) -> Schedule:
     """Declare that a flow is run at certain times, by whichever worker imports this module.
 
-    `cron="0 9 * * 1-5"` in a time zone, or `every=timedelta(minutes=5)`. `TICK` among the arguments
+    `cron="0 9 * * 1-5"` in a time zone, or `every=timedelta(minutes=5)`. `SCHEDULED_TIME` among the arguments
     stands for the time of the tick. Ticks that passed while no worker was there: `catch_up="all"`
     makes up for each, "last" for the newest only, "none" for none of them.
     """

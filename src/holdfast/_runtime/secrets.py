@@ -1,4 +1,4 @@
-"""`holdfast.secret`: a text that must not be stored, logged or shown."""
+"""`holdfast.redaction.register_secret`: a text that must not be stored, logged or shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import logging
 
 
-def secret(name: str, text: str) -> Secret:
+def register_secret(name: str, text: str) -> Secret:
     """Register a text that must not be stored, logged or shown, when the process starts.
 
     Wherever a run of this process would write it, `[secret NAME]` is written. Pass what is returned
@@ -21,11 +21,11 @@ def secret(name: str, text: str) -> Secret:
     import logging
 
     made = registered(name, text)
-    logging.getLogger("holdfast").addFilter(mask_record)  # The same one again changes nothing.
+    logging.getLogger("holdfast").addFilter(redact_record)  # The same one again changes nothing.
     return made
 
 
-def mask_record(record: logging.LogRecord) -> bool:
+def redact_record(record: logging.LogRecord) -> bool:
     """Take every secret out of a log record and its traceback; a filter that lets all pass."""
     import logging
 

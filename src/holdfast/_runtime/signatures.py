@@ -1,7 +1,7 @@
 """Arguments: bound to the signature once, split into what is recorded and what is only used.
 
 A call's arguments are bound to names, so that positional and keyword calls are the same call.
-Defaults are applied. `use(factory)` defaults, `self` and parameters named in `unrecorded=` are
+Defaults are applied. `resource(factory)` defaults, `self` and parameters named in `unrecorded=` are
 handed to the body and are no part of the record or its digest.
 """
 
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import NotSerializable, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
@@ -34,13 +34,13 @@ class Use:
         self.factory = factory
 
 
-def use(factory: Callable[[], T]) -> T:
+def resource(factory: Callable[[], T]) -> T:
     """Mark a parameter as a client or secret: built once per store, never recorded.
 
-    `def think(messages: list[dict], client: Client = use(make_client)) -> dict: ...`
+    `def think(messages: list[dict], client: Client = resource(make_client)) -> dict: ...`
     """
     if not callable(factory):
-        raise UsageError("use(factory) takes a function that builds the resource")
+        raise UsageError("resource(factory) takes a function that builds the resource")
     return cast("T", Use(factory))
 
 
@@ -146,9 +146,9 @@ def digest_of(execution: Execution, key: str, arguments: dict[str, Any]) -> byte
     step and path."""
     try:
         return execution.values.digest(arguments, f"{key}: argument")
-    except ValueRefused as refused:
+    except NotSerializable as refused:
         whose = f"run {execution.run_id!r}"
-        raise ValueRefused(refused.path, refused.why, whose=whose) from None
+        raise NotSerializable(refused.path, refused.why, whose=whose) from None
 
 
 _parsing = threading.Lock()

@@ -314,7 +314,7 @@ def _tell_of_effects(execution: Execution) -> None:
     """Say what becomes of the effects at work, which are left as they are."""
     calls = dict(execution.recorder.open_calls)
     for step in sorted(execution.recorder.intents):
-        on_doubt = calls[step].spec.on_doubt if step in calls else "ask"
+        on_doubt = calls[step].spec.on_doubt if step in calls else "hold"
         news.left_at_work(execution.lease.row, step, policy_name(on_doubt))
 
 

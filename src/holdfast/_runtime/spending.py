@@ -40,7 +40,7 @@ class RunBudget:
     def gate(self, call: StepCall, cost: Cost, arguments: Mapping[str, Any]) -> BudgetGate:
         """Return the gate of a call; its declared cost may be worked out from its arguments."""
         amount = cost(**arguments) if callable(cost) else cost
-        cost_nanos = 0 if amount is None else nanos(amount, f"cost= of {call.spec.name}")
+        cost_nanos = 0 if amount is None else nanos(amount, f"reserve_usd= of {call.spec.name}")
         return BudgetGate(self._spending, call.key, cost_nanos)
 
 
@@ -88,10 +88,10 @@ handlers[BUDGET_RAISED] = _take_in
 
 
 def checked_cost(cost: Any, name: str) -> Cost:
-    """Return what `cost=` of a step was given, or refuse it where it is written."""
+    """Return what `reserve_usd=` of a step was given, or refuse it where it is written."""
     if cost is None or callable(cost):
         return cost  # type: ignore[no-any-return]
-    nanos(cost, f"cost= of {name}")
+    nanos(cost, f"reserve_usd= of {name}")
     return cost  # type: ignore[no-any-return]
 
 
@@ -119,7 +119,7 @@ def _tell(model: str) -> None:
     _unpriced.add(model)
     logs.warning(
         "the model %r has no price, so its tokens cost nothing in a budget of dollars; give it one: "
-        "holdfast.prices({%r: holdfast.Price(input=…, output=…)}), or usage(cost=…)",
+        "holdfast.pricing.set_prices({%r: holdfast.pricing.Price(input_mtok=…, output_mtok=…)}), or record_usage(cost_usd=…)",
         model,
         model or "model",
     )

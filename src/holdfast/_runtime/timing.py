@@ -1,4 +1,4 @@
-"""`sleep` and `wait` as users see them: sync here, awaited twins with the prefix aio_."""
+"""`sleep` and `wait_for_signal` as users see them: sync here, awaited twins with the prefix aio_."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ def _sleeping(frame: Frame, duration: Duration | dt.datetime) -> tuple[StepCall,
 
 
 @overload
-def wait(name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
+def wait_for_signal(name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
 @overload
-def wait(name: str, *, timeout: Duration | None = None, type: None = None) -> Any: ...
-def wait(name: str, *, timeout: Duration | None = None, type: Any = None) -> Any:
+def wait_for_signal(name: str, *, timeout: Duration | None = None, type: None = None) -> Any: ...
+def wait_for_signal(name: str, *, timeout: Duration | None = None, type: Any = None) -> Any:
     """Wait for a signal of this name and return its payload. One that came before is kept for it;
     each is taken exactly once. After `timeout` the flow gets WaitTimedOut."""
-    frame = called("wait(…)", "wait", awaits=False)
+    frame = called("wait_for_signal(…)", "wait_for_signal", awaits=False)
     call, script = _waiting(frame, name, timeout, type)
     return perform(frame.execution, call, script)
 
 
 @overload
-def aio_wait(
+def aio_wait_for_signal(
     name: str, *, timeout: Duration | None = None, type: type[T]
 ) -> Coroutine[Any, Any, T]: ...
 @overload
-def aio_wait(
+def aio_wait_for_signal(
     name: str, *, timeout: Duration | None = None, type: None = None
 ) -> Coroutine[Any, Any, Any]: ...
-def aio_wait(
+def aio_wait_for_signal(
     name: str,
     *,
     timeout: Duration | None = None,
     type: Any = None,
 ) -> Coroutine[Any, Any, Any]:
-    """Wait for a signal in an async flow; the awaited twin of `wait`."""
-    frame = called("wait(…)", "wait", awaits=True)
+    """Wait for a signal in an async flow; the awaited twin of `wait_for_signal`."""
+    frame = called("wait_for_signal(…)", "wait_for_signal", awaits=True)
     return perform_async(frame.execution, *_waiting(frame, name, timeout, type))
 
 
@@ -76,7 +76,9 @@ def _waiting(
     frame: Frame, name: str, timeout: Duration | None, wanted: Any
 ) -> tuple[StepCall, Script]:
     check_label("the name of a signal", name)
-    timeout_us = None if timeout is None else micros(timeout, f"wait({name!r}, timeout=…)")
+    timeout_us = (
+        None if timeout is None else micros(timeout, f"wait_for_signal({name!r}, timeout=…)")
+    )
     execution = frame.execution
     call = place(frame, f"wait:{quoted(name)}")
     script = wait_script(call, execution.history, name, timeout_us, reads(wanted), execution.decode)

@@ -21,7 +21,7 @@ from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt
 from holdfast._runtime.shield import Shield
 from holdfast._store.contract import Broken, Committed, EndedByItself, Fenced, Outcome
-from holdfast.errors import LeaseLost, StoreUnusable, UsageError, ValueRefused
+from holdfast.errors import LeaseLost, NotSerializable, StoreUnusable, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
@@ -43,7 +43,7 @@ class _Open:
 _open: ContextVar[_Open | None] = ContextVar("holdfast_transaction", default=None)
 
 
-def connection() -> Any:
+def sql_connection() -> Any:
     """Inside an effect with `transaction=True`: a connection of the store's own database.
 
     What is written with it commits together with the outcome of the effect, or not at all. Do not
@@ -53,7 +53,7 @@ def connection() -> Any:
     found = _open.get()
     if found is None:
         raise UsageError(
-            "holdfast.connection() is called inside an effect that is declared with "
+            "holdfast.context.sql_connection() is called inside an effect that is declared with "
             "@effect(transaction=True), in the thread in which it was called"
         )
     if found.connection is None:
@@ -163,7 +163,7 @@ class _Work:
             raise _RolledBack from called.error  # The store sees whether it was its own doing.
         try:
             return self._prepared(called.value)
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             self._error, self._refused = refused, True
             raise _RolledBack from None
 

@@ -1,7 +1,7 @@
 """`@publish.undo`: the function that takes an effect back, and what it was declared with.
 
 It gets the result of the effect, then the arguments as they were recorded, by name. It is an effect
-of its own: an error that is not in `failed_on=`, a time-out or a crash leaves it in doubt.
+of its own: an error that is not in `not_done_on=`, a time-out or a crash leaves it in doubt.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def declare(
     settings: Settings,
     fn: Callable[..., Any],
     *,
-    on_doubt: OnDoubt = "ask",
+    on_doubt: OnDoubt = "hold",
     retry: Retry | None = None,
     timeout: float | None = None,
-    failed_on: tuple[type[BaseException], ...] = (),
+    not_done_on: tuple[type[BaseException], ...] = (),
     key_ttl: float = effects.KEY_TTL_S,
 ) -> None:
     """Take note of how an effect is taken back."""
@@ -84,10 +84,10 @@ def declare(
     if not callable(fn):
         raise UsageError(f"{name} is a function, not {fn!r:.80}")
     transaction = settings.spec.transaction
-    if transaction and (on_doubt != "ask" or failed_on or timeout is not None):
+    if transaction and (on_doubt != "hold" or not_done_on or timeout is not None):
         raise UsageError(
             f"{name} is a transaction as the effect is: it has happened or it has not, so on_doubt=, "
-            "failed_on= and timeout= say nothing"
+            "not_done_on= and timeout= say nothing"
         )
     if transaction and inspect.iscoroutinefunction(fn):
         raise UsageError(f"{name} is a transaction as the effect is: write it as a plain function")
@@ -96,7 +96,7 @@ def declare(
         effect=True,
         retry=retry,
         timeout_s=timeout,
-        failed_on=tuple(failed_on),
+        not_done_on=tuple(not_done_on),
         on_doubt=effects.check_on_doubt(on_doubt, name),
         key_ttl_s=float(key_ttl),
         transaction=transaction,

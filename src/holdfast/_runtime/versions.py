@@ -1,6 +1,6 @@
 """Changes inside a flow: `patched("id")` tells whether a run takes the new way or the old one.
 
-    if holdfast.patched("check first"):
+    if holdfast.versioning.patched("check first"):
         check(order)
     charge(order)
 
@@ -18,7 +18,7 @@ from holdfast._runtime.frames import check_owner, in_flow
 
 def patched(change: str, /) -> bool:
     """Inside a flow: True if this run has the change, False if it was past this place without it."""
-    frame = in_flow("holdfast.patched(…)")
+    frame = in_flow("holdfast.versioning.patched(…)")
     check_owner(frame, "patched")
     check_label("the id of a change", change)
     execution, scope = frame.execution, frame.scope

@@ -6,7 +6,7 @@ is unwound and the run given back (`run_waiting`), with the time or the newest m
 seen; it costs no thread, connection or lease until then. `flow.run` and blocks wait in the process.
 
 A task or thread that a framework has opened for a tool is a guest of the line that awaits it (`lines`), if
-`keyed` was told so. What the framework itself does meanwhile cannot be seen, so nothing must have been
+`step_key` was told so. What the framework itself does meanwhile cannot be seen, so nothing must have been
 recorded for a moment (`QUIET_S`) before the run is taken to wait.
 """
 

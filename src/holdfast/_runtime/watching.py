@@ -1,6 +1,6 @@
-"""`watch`: a fingerprint of something outside is recorded, and compared when the run goes on later.
+"""`depends_on`: record a fingerprint of something outside, and compare it when the run goes on later.
 
-    prices = holdfast.watch("prices", holdfast.file("prices.csv"), on_change="redo")
+    prices = depends_on("prices", Path("prices.csv"), on_change="redo")
 
 The first time, what the function returns is recorded as a fingerprint. Whoever takes the run up later
 calls the function again when the flow passes this place; what the flow gets is the fingerprint that is
@@ -13,7 +13,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -39,18 +39,18 @@ Fact = Callable[[], Any] | os.PathLike[str]
 UNREADABLE_MAX_CHARS = 200
 
 
-def watch(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
+def depends_on(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     """Record a fingerprint of what `fn` returns, and compare it when the run goes on after a gap.
 
-    `fn` is a function of no arguments, `holdfast.file(path)` or a path. `on_change` is "ask" (the run
-    is held), "go_on", "redo" (what was recorded behind it is done again) or "fail" (`Drifted`).
+    `fn` is a function of no arguments, or a `Path`: the contents of that file. `on_change` is "hold" (the run
+    is held), "keep", "redo" (what was recorded behind it is done again) or "fail" (`Drifted`).
     """
-    frame = in_flow("holdfast.watch(…)")
+    frame = in_flow("holdfast.versioning.depends_on(…)")
     if frame.awaits:
-        raise UsageError("in an async flow write `await holdfast.aio.watch(…)`")
+        raise UsageError("in an async flow write `await holdfast.aio.depends_on(…)`")
     watched = _Watched(frame, name, fn, on_change)
     if watched.body.awaits:
-        raise UsageError(f"watch({name!r}): the function is async, and this flow is not")
+        raise UsageError(f"depends_on({name!r}): the function is async, and this flow is not")
     if watched.is_recorded:
         if not watched.is_compared:
             return watched.recorded()
@@ -58,13 +58,13 @@ def watch(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     return str(drive(watched.script(), watched.execution, watched.body))
 
 
-async def aio_watch(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
+async def aio_depends_on(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     """Record a fingerprint of what `fn` returns (or awaits), and compare it after a gap."""
     from holdfast._runtime.awaiting import drive_async
 
-    frame = in_flow("holdfast.aio.watch(…)")
+    frame = in_flow("holdfast.aio.depends_on(…)")
     if not frame.awaits:
-        raise UsageError("this flow is not async: write `holdfast.watch(…)`")
+        raise UsageError("this flow is not async: write `holdfast.versioning.depends_on(…)`")
     watched = _Watched(frame, name, fn, on_change)
     if watched.is_recorded:
         if not watched.is_compared:
@@ -84,10 +84,10 @@ def _look(call: StepCall) -> Script:
 
 
 class _Watched:
-    """One call of `watch`."""
+    """One call of `depends_on`."""
 
     def __init__(self, frame: Frame, name: str, fn: Fact, on_change: object) -> None:
-        check_owner(frame, "watch")
+        check_owner(frame, "depends_on")
         self.execution: Execution = frame.execution
         self.execution.check()
         self.name = check_label("the name of a fact", name)
@@ -105,7 +105,7 @@ class _Watched:
     def _policy(self, on_change: object) -> str:
         if on_change is None:
             return self.execution.after_gap.policies.get("fact") or DEFAULTS["fact"]
-        return checked_policy(on_change, "fact", f"on_change of watch({self.name!r})")
+        return checked_policy(on_change, "fact", f"on_change of depends_on({self.name!r})")
 
     def _found(self) -> Record | None:
         try:
@@ -115,13 +115,11 @@ class _Watched:
 
     def _body(self, fn: Any) -> Body:
         if isinstance(fn, os.PathLike):
-            fn = File(fn)  # pyright: ignore[reportUnknownArgumentType]
-        if isinstance(fn, File):
-            self.file = os.path.abspath(fn.path)  # noqa: PTH100
-            looks: Callable[[], Any] = fn
+            looks: Callable[[], Any] = File(cast("os.PathLike[str]", fn))
+            self.file = os.path.abspath(fn)  # noqa: PTH100
         elif not callable(fn):
             raise UsageError(
-                f"watch({self.name!r}, …) takes a function without arguments, holdfast.file(path) "
+                f"depends_on({self.name!r}, …) takes a function without arguments, "
                 f"or a Path, not {fn!r:.80}"
             )
         else:

@@ -20,7 +20,7 @@ from holdfast._store.database import Q
 from holdfast._store.lending import OF_THE_DISK, lent
 from holdfast._store.side_tables import Overlay, SideTables
 from holdfast._store.writer import Changed, Reserve, Writer
-from holdfast.errors import KeyConflict, Regressed, StoreFailed, StoreFull, StoreUnusable
+from holdfast.errors import KeyConflict, StoreFailed, StoreFull, StoreLostData, StoreUnusable
 
 _ADVANCED = Q["run_advanced"]
 _MOVED = Q["run_moved"]
@@ -117,8 +117,8 @@ class Appender:
             return self._with_reserve([write], full)[0]
 
     @staticmethod
-    def _regressed(lost: str) -> Regressed:
-        return Regressed(
+    def _regressed(lost: str) -> StoreLostData:
+        return StoreLostData(
             f"{lost}. Effects wait until somebody has looked at it and accepted the store as "
             "it is: holdfast adopt"
         )

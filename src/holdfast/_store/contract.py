@@ -22,8 +22,8 @@ from holdfast._store.words import (
     Broken,
     Busy,
     Committed,
+    Damage,
     Fenced,
-    Finding,
     Limits,
     Measured,
     NewRun,
@@ -47,9 +47,9 @@ __all__ = [
     "Broken",
     "Busy",
     "Committed",
+    "Damage",
     "EndedByItself",
     "Fenced",
-    "Finding",
     "Limits",
     "Measured",
     "NewRun",
@@ -80,7 +80,7 @@ Questions = list[Question]
 Memos = list[Memo]
 Names = list[str]
 AllMessages = list[tuple[Message, int | None]]
-Findings = list[Finding]
+Findings = list[Damage]
 """Named, because inside `Store` the word `list` is one of its operations."""
 
 
@@ -108,7 +108,7 @@ class Store(Protocol):
 
     def regression(self) -> str | None:
         """Say which acknowledged commits are missing, or None. While it says something, reads
-        work and `append` refuses every write that starts an effect (`Regressed`)."""
+        work and `append` refuses every write that starts an effect (`StoreLostData`)."""
         ...
 
     def schema_version(self) -> int | None:
@@ -177,7 +177,7 @@ class Store(Protocol):
         """Commit a batch in one transaction, in order; a refused write fails alone. On return
         each committed lease's `row` is the new row. Renewal is a write without drafts.
         Raises StoreFull (nothing of the batch was written, may be tried again) or StoreFailed
-        (I/O error: this handle is dead). An error of one write (Regressed, an illegal entry) is
+        (I/O error: this handle is dead). An error of one write (StoreLostData, an illegal entry) is
         raised if the batch has no other write, else it is the `Broken` of that write."""
         ...
 

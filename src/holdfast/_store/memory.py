@@ -33,8 +33,8 @@ from holdfast._store.contract import (
     Broken,
     Busy,
     Committed,
+    Damage,
     Fenced,
-    Finding,
     NewRun,
     Outcome,
     Progress,
@@ -47,10 +47,10 @@ from holdfast._store.memory_fleet import Fleet, MemoryFleet
 from holdfast._store.side_tables import Overlay
 from holdfast.errors import (
     Corrupt,
-    Regressed,
     RunDeleted,
     RunNotFound,
     StoreFailed,
+    StoreLostData,
     StoreUnusable,
 )
 
@@ -235,7 +235,7 @@ class MemoryStore(MemoryFleet, MemoryBeside):
     ) -> Outcome:
         """Decide everything, then change everything: an error leaves nothing half done."""
         if self.world.lost and decisions.starts_effect(write):
-            raise Regressed(f"{self.world.lost}; effects wait for `holdfast adopt`")
+            raise StoreLostData(f"{self.world.lost}; effects wait for `holdfast adopt`")
         row = self.world.rows[write.lease.row.run_no]
         if not self._holds(write, row, seen.get(row.run_no, row.digest)):
             return Fenced()
@@ -341,10 +341,10 @@ class MemoryStore(MemoryFleet, MemoryBeside):
 
     def verify(
         self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
-    ) -> builtins.list[Finding]:
+    ) -> builtins.list[Damage]:
         wanted = None if run_ids is None else set(run_ids)
         with self.world.lock:  # One state: what is checked does not change meanwhile.
-            found = [] if self.world.lost is None else [Finding(LOST_END, self.world.lost)]
+            found = [] if self.world.lost is None else [Damage(LOST_END, self.world.lost)]
             for run_id in sorted((wanted or set()) - {row.run_id for row in self._mine()}):
                 raise RunNotFound(run_id)
             parts = [
@@ -383,16 +383,16 @@ def _copy(row: RunRow) -> RunRow:
 
 def _verify(
     row: RunRow, journal: Sequence[Entry], questions: Sequence[Question]
-) -> Iterable[Finding]:
+) -> Iterable[Damage]:
     head = GENESIS
     for entry in journal:
         head = entry_digest(head, row.run_id, entry.seq, entry)
         if head != entry.digest:
-            yield Finding(f"entry {entry.seq}", "the digest does not match", row.run_id)
+            yield Damage(f"entry {entry.seq}", "the digest does not match", row.run_id)
             return
     if row.digest != row.expected_digest() or head != row.head:
-        yield Finding("its row in runs", "the digest does not match", row.run_id)
+        yield Damage("its row in runs", "the digest does not match", row.run_id)
     elif status_of(decisions.kinds(journal)) != row.status:
-        yield Finding("its row in runs", "the journal says another status", row.run_id)
+        yield Damage("its row in runs", "the journal says another status", row.run_id)
     for question in () if row.status not in ENDED else questions:
-        yield Finding(f"question {question.name!r}", "its run has ended", row.run_id)
+        yield Damage(f"question {question.name!r}", "its run has ended", row.run_id)

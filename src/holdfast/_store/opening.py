@@ -17,7 +17,7 @@ from holdfast._store.connections import Connection
 from holdfast._store.database import Database, Q
 from holdfast._store.records import StoreRow
 from holdfast._store.witness import Slot, Witness, regression
-from holdfast.errors import Corrupt, Regressed, StoreUnusable
+from holdfast.errors import Corrupt, StoreLostData, StoreUnusable
 
 
 class Opened(msgspec.Struct):
@@ -59,7 +59,7 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
             if opened is not None:
                 return opened
             if version == 0 and slot is not None and slot.commits:
-                raise Regressed(
+                raise StoreLostData(
                     f"{database.path} is empty, but {witness.path} knows of {slot.commits} commits: "
                     "the database or its -wal file was lost. Put it back, or restore a backup; to "
                     "begin a new store here, move the companion files away too"

@@ -34,7 +34,7 @@ from holdfast._store.clock import StoreClock
 from holdfast._store.connections import Connection
 from holdfast._store.contract import (
     Busy,
-    Finding,
+    Damage,
     NewRun,
     Progress,
     Query,
@@ -312,7 +312,7 @@ class SqliteStore(SqliteFleet, SqliteBeside):
 
     def verify(
         self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
-    ) -> builtins.list[Finding]:
+    ) -> builtins.list[Damage]:
         from holdfast._store.verify import lost, verify
 
         found = verify(self._database, self.namespace, run_ids, progress)

@@ -24,7 +24,7 @@ from holdfast._store import (
     records,
 )
 from holdfast._store.connections import Connection
-from holdfast._store.contract import LOST_END, Finding, Progress
+from holdfast._store.contract import LOST_END, Damage, Progress
 from holdfast._store.database import Database, Q
 from holdfast._store.lookups import Fetch
 from holdfast.errors import Corrupt, HoldfastError, RunNotFound
@@ -62,7 +62,7 @@ def snapshot(database: Database, progress: Progress) -> Generator[tuple[Snapshot
 
 def verify(
     database: Database, namespace: str, run_ids: Iterable[str] | None, progress: Progress
-) -> list[Finding]:
+) -> list[Damage]:
     """Return what is wrong; an empty list says that all of it reads as it was written."""
     with snapshot(database, progress) as (state, connection):
         if run_ids is not None:
@@ -86,24 +86,24 @@ def verify(
         ]
 
 
-def lost(regression: str | None) -> list[Finding]:
+def lost(regression: str | None) -> list[Damage]:
     """Return what is missing of the store as a whole: acknowledged commits that it does not have."""
-    return [] if regression is None else [Finding(LOST_END, regression)]
+    return [] if regression is None else [Damage(LOST_END, regression)]
 
 
-def _pages(database: Database, state: Snapshot, connection: Connection) -> Iterator[Finding]:
+def _pages(database: Database, state: Snapshot, connection: Connection) -> Iterator[Damage]:
     """Ask SQLite about its pages and indexes, and compare the definitions of the tables."""
     state.progress("pages", 0, 0)
     try:
         for (text,) in state.fetch("integrity_check", ()):
             if text != "ok":
-                yield Finding("the database file", str(text))
+                yield Damage("the database file", str(text))
         migrations.check_schema(connection, database.path)
     except HoldfastError as error:
         yield _finding(error)
 
 
-def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[Finding]:
+def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[Damage]:
     """Read every row of a table, each by itself, so that one damaged row hides no other."""
     try:
         for values in state.each(name):
@@ -115,7 +115,7 @@ def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[
         yield _finding(error)
 
 
-def chunks(state: Snapshot) -> Iterator[Finding]:
+def chunks(state: Snapshot) -> Iterator[Damage]:
     """Check every chunk, and tell how far it is: they are most of a store."""
     done = 0
 
@@ -136,7 +136,7 @@ def chunk(values: Any) -> None:
         raise Corrupt(f"chunk {number} of run number {run_no}", why="the digest does not match")
 
 
-def _numbers(fetch: Fetch) -> Iterator[Finding]:
+def _numbers(fetch: Fetch) -> Iterator[Damage]:
     """Every number that was given to a run is there, and every row belongs to a run."""
     try:
         row = records.store_row(fetch("store_row", ())[0])
@@ -146,11 +146,11 @@ def _numbers(fetch: Fetch) -> Iterator[Finding]:
     except (HoldfastError, IndexError):
         return  # Said before.
     if (count, largest or 0) != (row.last_run_no, row.last_run_no):
-        yield Finding("the table runs", f"{row.last_run_no} runs were started, {count} are there")
+        yield Damage("the table runs", f"{row.last_run_no} runs were started, {count} are there")
     for table, row_id in strays:
-        yield Finding(f"row {row_id} of {table}", "it belongs to no run")
+        yield Damage(f"row {row_id} of {table}", "it belongs to no run")
     for run_id, name in answered:
-        yield Finding(f"question {name!r}", "it is open, and its run has ended", run_id)
+        yield Damage(f"question {name!r}", "it is open, and its run has ended", run_id)
 
 
 def _question(values: Any) -> None:
@@ -158,9 +158,9 @@ def _question(values: Any) -> None:
     beside_rows.question_of(values, f"number {values[0]}")
 
 
-def named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list[Finding]:
+def named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list[Damage]:
     """Check some runs by their ids."""
-    found: list[Finding] = []
+    found: list[Damage] = []
     wanted = list(run_ids)
     for done, run_id in enumerate(wanted, 1):
         found.extend(_named_run(state.fetch, namespace, run_id))
@@ -168,7 +168,7 @@ def named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list[
     return found
 
 
-def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Finding]:
+def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Damage]:
     """Check one run by its id; an id that no run has is the caller's mistake, and no damage."""
     try:
         row = lookups.find_run(fetch, namespace, run_id)
@@ -180,7 +180,7 @@ def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Finding]:
     yield from _run(fetch, row)
 
 
-def all_runs(state: Snapshot) -> Iterator[Finding]:
+def all_runs(state: Snapshot) -> Iterator[Damage]:
     """Check every run whose row can be read."""
     with contextlib.suppress(HoldfastError):  # Said before: the table was read by `rows`.
         total = state.fetch("count_runs", ())[0][0]
@@ -193,22 +193,22 @@ def all_runs(state: Snapshot) -> Iterator[Finding]:
             yield from _run(state.fetch, row)
 
 
-def _run(fetch: Fetch, row: RunRow) -> Iterator[Finding]:
+def _run(fetch: Fetch, row: RunRow) -> Iterator[Damage]:
     """Check one run: its journal, what the journal says of it, its chunks and its inbox."""
     try:
         found = lookups.find_run(fetch, row.namespace, row.run_id)
         if found is None or found.run_no != row.run_no:
-            yield Finding("the index of run ids", "it shows another run", row.run_id)
+            yield Damage("the index of run ids", "it shows another run", row.run_id)
         if row.deleted_us is not None:
             return
         journal = reading.load(fetch, row, ())
         status = status_of(decisions.kinds(journal))
         if status is not row.status:
             why = f"the journal says {status.value}, the row {row.status.value}"
-            yield Finding("its row in runs", why, row.run_id)
+            yield Damage("its row in runs", why, row.run_id)
         base = row.run_no << SEQ_BITS
         if fetch("entries", (base | row.last_seq + 1, base | SEQ_MASK)):
-            yield Finding("its journal", "there are entries after the last one", row.run_id)
+            yield Damage("its journal", "there are entries after the last one", row.run_id)
         lookups.messages(fetch, row.run_no)
         yield from _references(fetch, row, journal)
     except (Corrupt, AssertionError, msgspec.DecodeError) as error:
@@ -217,14 +217,14 @@ def _run(fetch: Fetch, row: RunRow) -> Iterator[Finding]:
         yield _finding(error, row.run_id)
 
 
-def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Finding]:
+def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Damage]:
     """Check that every chunk that an entry or another chunk refers to is there."""
     rows = _chunk_rows(fetch, row)
     there = {row_id & SEQ_MASK for row_id, _, _ in rows} | _borrowed(fetch, row)
     bodies = [entry.body for entry in journal] + [body for _, _, body in rows]
     wanted = {number for body in bodies for number in _chunks_in(msgspec.json.decode(body))}
     for number in sorted(wanted - there):
-        yield Finding(f"chunk {number}", "it is not there", row.run_id)
+        yield Damage(f"chunk {number}", "it is not there", row.run_id)
 
 
 def _chunk_rows(fetch: Fetch, row: RunRow) -> list[Any]:
@@ -270,7 +270,7 @@ def _chunks_in(node: Any) -> Iterator[int]:
                 yield from _chunks_in(part)
 
 
-def _finding(error: Exception, run_id: str | None = None) -> Finding:
+def _finding(error: Exception, run_id: str | None = None) -> Damage:
     if isinstance(error, Corrupt):
-        return Finding(error.what, error.why or "it is damaged", error.run_id or run_id)
-    return Finding("the store", str(error), run_id)
+        return Damage(error.what, error.why or "it is damaged", error.run_id or run_id)
+    return Damage("the store", str(error), run_id)

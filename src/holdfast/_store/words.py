@@ -228,7 +228,7 @@ LOST_END = "the end of the store"
 """What a finding is about when acknowledged commits are missing."""
 
 
-class Finding(msgspec.Struct):
+class Damage(msgspec.Struct):
     """One thing that `verify` found wrong."""
 
     what: str

@@ -12,7 +12,7 @@ import shlex
 from typing import Any, Literal, TypedDict, cast
 
 import holdfast
-from holdfast import keyed, recorded
+from holdfast.adapters import as_step, step_key
 
 TEXT_MAX_CHARS = 100_000
 """What a question of Holdfast may have."""
@@ -45,13 +45,13 @@ async def _record(text: str, name: str, digest: str) -> str:
     """Record all of a question; returns the command that prints it."""
 
     async def shown() -> dict[str, Any]:
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         assert run is not None
         return {"sha256": digest, "asked": text, "step": run.step}
 
-    with keyed(name):  # That of the question may be the same for all calls.
-        step = (await recorded(shown, name=SHOWN)())["step"]
-    run = holdfast.current_run()
+    with step_key(name):  # That of the question may be the same for all calls.
+        step = (await as_step(shown, name=SHOWN)())["step"]
+    run = holdfast.context.current_run()
     assert run is not None
     return shlex.join(["holdfast", "history", run.run_id, "--step", step, "--json"])
 

@@ -23,7 +23,7 @@ LEVELS_MAX = 60
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 
 
-class Call(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True):
     """One tool call of a model."""
 
     id: str
@@ -32,7 +32,7 @@ class Call(msgspec.Struct, frozen=True):
     """As the provider gives them: JSON text (OpenAI), or an object (Anthropic)."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class ToolResult(msgspec.Struct, frozen=True):
     """What came of one tool call."""
 
     id: str
@@ -54,52 +54,52 @@ def get(thing: Any, name: str) -> Any:
     return getattr(thing, name, None)
 
 
-def chat_calls(message: Any) -> list[Call]:
+def chat_calls(message: Any) -> list[ToolCall]:
     """Return the calls in a message of OpenAI's chat completions."""
     return [_chat_call(call) for call in get(message, "tool_calls") or ()]
 
 
-def _chat_call(call: Any) -> Call:
+def _chat_call(call: Any) -> ToolCall:
     function = get(call, "function")
     if function is None:  # A custom tool, whose input is a plain text.
         custom = get(call, "custom")
-        return Call(get(call, "id"), str(get(custom, "name")), str(get(custom, "input")))
-    return Call(get(call, "id"), str(get(function, "name")), str(get(function, "arguments")))
+        return ToolCall(get(call, "id"), str(get(custom, "name")), str(get(custom, "input")))
+    return ToolCall(get(call, "id"), str(get(function, "name")), str(get(function, "arguments")))
 
 
-def responses_calls(response: Any) -> list[Call]:
+def responses_calls(response: Any) -> list[ToolCall]:
     """Return the function calls in a response, or in a list of its items."""
     items = response if isinstance(response, Sequence) else get(response, "output")
     return [
-        Call(get(item, "call_id"), str(get(item, "name")), str(get(item, "arguments")))
+        ToolCall(get(item, "call_id"), str(get(item, "name")), str(get(item, "arguments")))
         for item in cast("Iterable[Any]", items or ())
         if get(item, "type") == "function_call"
     ]
 
 
-def messages_calls(message: Any) -> list[Call]:
+def messages_calls(message: Any) -> list[ToolCall]:
     """Return the calls in a message of Anthropic's, those that this side has to answer."""
     content = get(message, "content")
     if isinstance(content, str) or content is None:
         return []
     return [
-        Call(get(block, "id"), str(get(block, "name")), dict(get(block, "input") or {}))
+        ToolCall(get(block, "id"), str(get(block, "name")), dict(get(block, "input") or {}))
         for block in content
         if get(block, "type") == "tool_use"
     ]
 
 
-def chat_result(result: Result) -> dict[str, Any]:
+def chat_result(result: ToolResult) -> dict[str, Any]:
     """One message of the role `tool`."""
     return {"role": "tool", "tool_call_id": result.id, "content": result.content}
 
 
-def responses_result(result: Result) -> dict[str, Any]:
+def responses_result(result: ToolResult) -> dict[str, Any]:
     """One item of input."""
     return {"type": "function_call_output", "call_id": result.id, "output": result.content}
 
 
-def messages_result(result: Result) -> dict[str, Any]:
+def messages_result(result: ToolResult) -> dict[str, Any]:
     """One block of the user's next message."""
     block: dict[str, Any] = {
         "type": "tool_result",

@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, cast
 
 import holdfast
-from holdfast.errors import StepFailed, UsageError, ValueRefused
+from holdfast.errors import NotSerializable, StepFailed, UsageError
 from holdfast.integrations._names import fitting
 
 MARK = "context"
@@ -100,7 +100,7 @@ class Watched:
         try:
             yield
         except StepFailed as failed:
-            if failed.type_name != ValueRefused.__name__ or f"result[{_CHANGES}]" not in str(
+            if failed.type_name != NotSerializable.__name__ or f"result[{_CHANGES}]" not in str(
                 failed
             ):
                 raise
@@ -123,7 +123,7 @@ async def restoring(tool: str, context: Any, call: Callable[[], Awaitable[Any]])
         return called.told(None)
 
     with called.refusals():
-        step = holdfast.recorded(changes, name=fitting(f"context {tool}"))
+        step = holdfast.adapters.as_step(changes, name=fitting(f"context {tool}"))
         restored.taken(await step())
     return result
 
@@ -134,7 +134,7 @@ def takes_context(function: Any) -> bool:
     return any("RunContext" in kind or "ToolContext" in kind for kind in kinds[:1])
 
 
-def advised(refused: ValueRefused) -> str:
+def advised(refused: NotSerializable) -> str:
     """Return the way out if an argument of a tool is refused: it may be the framework's context."""
     found = re.search(r"argument\['(\w+)'\]", str(refused))
     if found is None:
@@ -143,7 +143,7 @@ def advised(refused: ValueRefused) -> str:
     return (
         f"{why}. If {name} is the context that the framework hands to the tool, leave it out of the "
         f"record: @effect(…, unrecorded=({name!r},)). If it is data of your own: "
-        "holdfast.register its class"
+        "holdfast.versioning.register_type its class"
     )
 
 
@@ -303,7 +303,7 @@ _kept: collections.deque[tuple[str, int]] = collections.deque()
 
 def _clock(context: Any) -> _Clock:
     """Return the clock of a context in this run, as long as there is that context."""
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     place = ("" if run is None else run.run_id, id(context))
     found = _clocks.get(place)
     if found is None or found[0]() is not context:

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.errors import UsageError
 from holdfast.integrations._calls import LEVELS_MAX, is_shallow, is_storable
 
-_RESOURCE: Any = type(holdfast.use(object))
+_RESOURCE: Any = type(holdfast.resource(object))
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params):\s*$")
 _ANY_SECTION = re.compile(r"^\s*[A-Z]\w+:\s*$")
 _IN_SECTION = re.compile(r"^\s+\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?:\s*(?P<text>.*)$")

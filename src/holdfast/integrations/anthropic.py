@@ -19,7 +19,7 @@ from typing import Any, cast, overload
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.integrations import _calls
-from holdfast.integrations._calls import Call, Result
+from holdfast.integrations._calls import ToolCall, ToolResult
 from holdfast.integrations._needs import needs
 from holdfast.integrations.tools import Tool, Tools
 
@@ -93,9 +93,9 @@ class _Reply:
             for call in _calls.messages_calls(message)
             if call.name in names and call.id not in answered_elsewhere
         ]
-        self._left: list[tuple[Call, Result]] = []
+        self._left: list[tuple[ToolCall, ToolResult]] = []
 
-    def came(self, results: list[Result]) -> None:
+    def came(self, results: list[ToolResult]) -> None:
         """Take the results, in the order of the calls: two of them may have one id."""
         self._left = list(zip(self.calls, results, strict=True))
 
@@ -108,7 +108,7 @@ class _Reply:
         raise UsageError(f"the runner called {name} more often than the model asked for it")
 
 
-def _content(result: Result) -> str:
+def _content(result: ToolResult) -> str:
     if result.is_error:
         raise ToolError(result.content)
     return result.content

@@ -28,7 +28,7 @@ from typing import Any, cast
 import holdfast
 from holdfast.errors import UsageError
 from holdfast.integrations import _calls
-from holdfast.integrations._calls import Call, Result
+from holdfast.integrations._calls import ToolCall, ToolResult
 from holdfast.integrations._needs import needs
 from holdfast.integrations._witness import look
 from holdfast.integrations.tools import Tools
@@ -44,7 +44,7 @@ from openai.lib.responses_tool_runner import (  # noqa: E402
     ResponsesToolLedger,
 )
 
-__all__ = ["AsyncLedger", "Ledger", "ModelNotRecorded", "aio_ledger", "boundary", "ledger"]
+__all__ = ["AsyncLedger", "Ledger", "ModelNotRecorded", "async_ledger", "boundary", "ledger"]
 
 _OUTSIDE = "no-run"
 
@@ -88,7 +88,7 @@ def ledger(
     return Ledger(run_id or _run_id(), turn.save, None, functions)
 
 
-def aio_ledger(
+def async_ledger(
     tools: Iterable[Callable[..., Any]], *, run_id: str | None = None, asks_again: bool = False
 ) -> AsyncLedger:
     """Return a ledger for an `AsyncResponsesToolRunner`; the awaited twin of `ledger`."""
@@ -103,12 +103,12 @@ def aio_ledger(
 
 
 def _run_id() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     return _OUTSIDE if run is None else run.run_id
 
 
 def _is_in_run() -> bool:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     return run is not None and run.step is None  # Inside a step everything is done anew.
 
 
@@ -120,7 +120,7 @@ class _Reply:
         self._asks_again = asks_again
         self._witness = look()
         self._told: ResponsesToolCheckpoint | None = None
-        self.results: dict[str, Result] = {}
+        self.results: dict[str, ToolResult] = {}
 
     def tell(self, checkpoint: ResponsesToolCheckpoint) -> None:
         """Take what the runner says, before each request and after each answer."""
@@ -142,7 +142,7 @@ class _Reply:
             raise UsageError(f"{name} was called by a runner without this ledger: ledger=book")
         return attempted[-1]
 
-    def open_calls(self) -> list[Call]:
+    def open_calls(self) -> list[ToolCall]:
         """The calls of this reply to functions of ours that have no result yet."""
         told = cast("ResponsesToolCheckpoint", self._told)
         returned = set(told["returned_call_ids"])
@@ -182,7 +182,7 @@ class _Turn:
 
 
 def boundary(
-    checkpoint: ResponsesToolCheckpoint, results: Mapping[str, Result | str] | None = None
+    checkpoint: ResponsesToolCheckpoint, results: Mapping[str, ToolResult | str] | None = None
 ) -> ResponsesToolCheckpoint:
     """Return a checkpoint that the SDK can resume from, made of one with pending work.
 

@@ -3,7 +3,7 @@
     @tool
     def lookup(order: str) -> str: ...
 
-    @tool(effect=True, approve=True)
+    @tool(effect=True, needs_approval=True)
     def refund(order: str, amount: int) -> str: ...
 
     tools = Tools([lookup, refund])
@@ -27,28 +27,29 @@ from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 import holdfast
-from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
+from holdfast.adapters import as_step, step_key
 from holdfast.errors import (
     ChildFailed,
     HoldfastError,
-    Refused,
+    Rejected,
     StepFailed,
     UsageError,
     WaitTimedOut,
 )
 from holdfast.integrations import _calls
-from holdfast.integrations._calls import Call, Protocol, Result
+from holdfast.integrations._calls import Protocol, ToolCall, ToolResult
 from holdfast.integrations._parameters import BadArguments, Parameters, description_of
+from holdfast.types import AsyncEffect, AsyncStep, Effect, Step
 
-__all__ = ["AsyncTools", "BadArguments", "Call", "Result", "Tool", "Tools", "tool"]
+__all__ = ["AsyncTools", "BadArguments", "Tool", "ToolCall", "ToolResult", "Tools", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 AnyStep: TypeAlias = Step[..., Any] | AsyncStep[..., Any]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction", "approve"}
-_TOLD = (StepFailed, ChildFailed, WaitTimedOut, Refused)
+_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "not_done_on", "transaction", "needs_approval"}
+_TOLD = (StepFailed, ChildFailed, WaitTimedOut, Rejected)
 """Errors of ours that a flow may handle: the model may, too."""
 
 
@@ -136,7 +137,7 @@ def tool(
 ) -> Any:
     """Make a function a tool: a step, or an effect with `effect=True` or an option of effects.
 
-    It takes the options of `@step` or `@effect` (`retry=`, `on_doubt=`, `approve=`, `key=` …). What
+    It takes the options of `@step` or `@effect` (`retry=`, `on_doubt=`, `needs_approval=`, `key=` …). What
     the model is told comes from the annotations and the docstring. A function that is a step or an
     effect already keeps its own policy.
     """
@@ -151,7 +152,7 @@ def tool(
         if is_effect:
             step = holdfast.effect(name=_checked_name(named), **options)(fn)
         else:
-            step = recorded(fn, name=_checked_name(named), **options)
+            step = as_step(fn, name=_checked_name(named), **options)
         return _made(step, named, description, options.get("unrecorded", ()))
 
     return decorate if fn is None else decorate(fn)
@@ -206,7 +207,7 @@ class _Toolbox:
         """The tools for Anthropic's messages."""
         return self.schema("anthropic")
 
-    def _found(self, call: Call) -> tuple[AnyStep, dict[str, Any]]:
+    def _found(self, call: ToolCall) -> tuple[AnyStep, dict[str, Any]]:
         """Return what to call, and with what; what cannot be called is a step that says so."""
         tool = self._tools.get(call.name)
         if tool is None:
@@ -227,26 +228,26 @@ def _refusal(name: str) -> AnyStep:
         del call
         raise BadArguments(problem)
 
-    return recorded(refuse, name=name, unrecorded=("problem",))
+    return as_step(refuse, name=name, unrecorded=("problem",))
 
 
-def _key(call: Call, place: int) -> str:
+def _key(call: ToolCall, place: int) -> str:
     """Return what a call is known by: its id, or its place in the reply if the model gave it none."""
     return call.id or f"call_{place}"
 
 
-def _result(call: Call, value: Any) -> Result:
-    return Result(call.id, _calls.text_of(value))
+def _result(call: ToolCall, value: Any) -> ToolResult:
+    return ToolResult(call.id, _calls.text_of(value))
 
 
-def _failed(call: Call, error: Exception) -> Result:
+def _failed(call: ToolCall, error: Exception) -> ToolResult:
     """Return what the model is told of an error; what only a person can mend is raised."""
     if isinstance(error, StepFailed):
         tail = " (its outcome is unknown)" if error.outcome_unknown else ""
-        return Result(call.id, f"{error.type_name}: {error.message}{tail}", is_error=True)
+        return ToolResult(call.id, f"{error.type_name}: {error.message}{tail}", is_error=True)
     if isinstance(error, HoldfastError) and not isinstance(error, _TOLD):
         raise error
-    return Result(call.id, f"{type(error).__name__}: {error}", is_error=True)
+    return ToolResult(call.id, f"{type(error).__name__}: {error}", is_error=True)
 
 
 class Tools(_Toolbox):
@@ -257,22 +258,22 @@ class Tools(_Toolbox):
         """The same tools, awaited: for async flows and programs."""
         return AsyncTools(self._tools.values())
 
-    def run(self, calls: Sequence[Call]) -> list[Result]:
+    def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make these calls, all at the same time; returns their results in order."""
         if not calls:
             return []
         if len(calls) == 1:
             return [self._call(calls[0], 1)]
         bound = [functools.partial(self._call, call, place) for place, call in enumerate(calls, 1)]
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             return list(holdfast.gather(*bound))
         with ThreadPoolExecutor(len(bound)) as pool:
             return [each.result() for each in [pool.submit(copy_context().run, it) for it in bound]]
 
-    def _call(self, call: Call, place: int) -> Result:
+    def _call(self, call: ToolCall, place: int) -> ToolResult:
         step, arguments = self._found(call)
         try:
-            with keyed(_key(call, place)):
+            with step_key(_key(call, place)):
                 value = step(**arguments)
                 if inspect.isawaitable(value):
                     cast("Any", value).close()
@@ -297,21 +298,21 @@ class Tools(_Toolbox):
 class AsyncTools(_Toolbox):
     """The awaited twin of `Tools`. Tools that are plain functions run in threads."""
 
-    async def run(self, calls: Sequence[Call]) -> list[Result]:
+    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make these calls, all at the same time; returns their results in order."""
         if not calls:
             return []
         if len(calls) == 1:
             return [await self._call(calls[0], 1)]
         bound = [self._call(call, place) for place, call in enumerate(calls, 1)]
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             return list(await holdfast.aio.gather(*bound))
         return list(await asyncio.gather(*bound))
 
-    async def _call(self, call: Call, place: int) -> Result:
+    async def _call(self, call: ToolCall, place: int) -> ToolResult:
         step, arguments = self._found(call)
         try:
-            with keyed(_key(call, place)):
+            with step_key(_key(call, place)):
                 value = await _awaited(step, arguments)
             return _result(call, value)
         except Exception as error:
@@ -334,10 +335,10 @@ class AsyncTools(_Toolbox):
 def _awaited(step: AnyStep, arguments: dict[str, Any]) -> Awaitable[Any]:
     if isinstance(step, AsyncStep):
         return step(**arguments)
-    if holdfast.current_run() is not None:
+    if holdfast.context.current_run() is not None:
         return step.aio(**arguments)
     return asyncio.to_thread(step, **arguments)
 
 
-def _user(results: Iterable[Result]) -> dict[str, Any]:
+def _user(results: Iterable[ToolResult]) -> dict[str, Any]:
     return {"role": "user", "content": [_calls.messages_result(each) for each in results]}

@@ -18,18 +18,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from holdfast import Entry, Store
 from holdfast.integrations import _calls
-from holdfast.integrations._calls import Protocol, Result, get
+from holdfast.integrations._calls import Protocol, ToolResult, get
 from holdfast.integrations._turns import Called, Turn, Turns, named
+from holdfast.types import Entry, Store
 
-__all__ = ["UNKNOWN", "repair", "results_of"]
+__all__ = ["OUTCOME_UNKNOWN", "repair", "results_of"]
 
-UNKNOWN = "outcome unknown"
+OUTCOME_UNKNOWN = "outcome unknown"
 """How every note begins that stands in the place of a result."""
 
-_NO_RESULT = f"{UNKNOWN}: the program stopped before this call had a result"
-_BEGUN = f"{UNKNOWN}: {{name}} was begun, and nothing says whether it happened"
+_NO_RESULT = f"{OUTCOME_UNKNOWN}: the program stopped before this call had a result"
+_BEGUN = f"{OUTCOME_UNKNOWN}: {{name}} was begun, and nothing says whether it happened"
 
 _GATHERED = re.compile(r"(?P<gather>(?:.*/)?gather(?:#\d+)?)\[(?P<branch>\d+)\]")
 _OTHERS = {
@@ -40,7 +40,7 @@ _OTHERS = {
 an MCP server said of a tool."""
 
 Message = Mapping[str, Any]
-Known = Mapping[str, Result | str]
+Known = Mapping[str, ToolResult | str]
 
 
 def repair(
@@ -84,7 +84,7 @@ class _Lines:
         """Whether no result of the calls before a line may stand behind it."""
         raise NotImplementedError
 
-    def result(self, call: Message, result: Result) -> dict[str, Any]:
+    def result(self, call: Message, result: ToolResult) -> dict[str, Any]:
         raise NotImplementedError
 
 
@@ -105,7 +105,7 @@ class _Chat(_Lines):
         del line, speaking
         return True
 
-    def result(self, call: Message, result: Result) -> dict[str, Any]:
+    def result(self, call: Message, result: ToolResult) -> dict[str, Any]:
         del call
         return _calls.chat_result(result)
 
@@ -131,7 +131,7 @@ class _Responses(_Lines):
     def begins(self, line: Message, speaking: bool) -> bool:
         return self.speaks(line) and not speaking  # What a user says may come before the results.
 
-    def result(self, call: Message, result: Result) -> dict[str, Any]:
+    def result(self, call: Message, result: ToolResult) -> dict[str, Any]:
         return {**_calls.responses_result(result), "type": f"{call['type']}_output"}
 
 
@@ -235,25 +235,25 @@ def _joined(message: dict[str, Any], results: list[dict[str, Any]]) -> list[dict
     return [{**message, "content": [*results, *said]}]
 
 
-def _instead(call: Called, known: Known) -> Result:
+def _instead(call: Called, known: Known) -> ToolResult:
     given = known.get(named(call.id, call.number))
     if isinstance(given, str):
-        return Result(call.id, given)
+        return ToolResult(call.id, given)
     if given is None or given.id != call.id:  # An id may look like the second call of another.
-        return Result(call.id, _NO_RESULT, is_error=True)
+        return ToolResult(call.id, _NO_RESULT, is_error=True)
     return given
 
 
 # -- what a run knows -----------------------------------------------------------------------------
 
 
-def results_of(store: Store, run_id: str) -> dict[str, Result]:
+def results_of(store: Store, run_id: str) -> dict[str, ToolResult]:
     """Return the results of tool calls that a run has recorded, under the ids of the calls.
 
     Of calls that have one id the first has it, and then `id#2`, `id#3` …, turn by turn. A call that
     was begun and has no outcome is there with a note that says so.
     """
-    told: dict[str, Result] = {}
+    told: dict[str, ToolResult] = {}
     others: set[str] = set()
     for entry in store.history(run_id):
         step = entry.step or ""
@@ -264,7 +264,7 @@ def results_of(store: Store, run_id: str) -> dict[str, Result]:
         result = _told(entry, name, call_id) if call_id and step not in others else None
         if result is not None:
             told[step] = result
-    results: dict[str, Result] = {}
+    results: dict[str, ToolResult] = {}
     seen: dict[str, int] = {}
     for step in _as_called(told):
         call_id = told[step].id
@@ -291,17 +291,17 @@ def _as_called(steps: Iterable[str]) -> list[str]:
     return [step for turn in turns.values() for _, step in sorted(turn)]
 
 
-def _told(entry: Entry, name: str, call_id: str) -> Result | None:
+def _told(entry: Entry, name: str, call_id: str) -> ToolResult | None:
     """Return what an entry says of a tool call; a later entry of the call says it better."""
     body = entry.body
     if "result" in body:
-        return Result(call_id, _calls.text_of(body["result"]))
+        return ToolResult(call_id, _calls.text_of(body["result"]))
     if body.get("as") == "not_done":
-        return Result(call_id, f"not done: {name} was not carried out", is_error=True)
+        return ToolResult(call_id, f"not done: {name} was not carried out", is_error=True)
     if entry.kind in ("step_failed", "step_settled"):
         error, unknown = body["error"], body.get("unknown") or body.get("as") == "fail"
         tail = " (its outcome is unknown)" if unknown else ""
-        return Result(call_id, f"{error['type']}: {error['message']}{tail}", is_error=True)
+        return ToolResult(call_id, f"{error['type']}: {error['message']}{tail}", is_error=True)
     if entry.kind in ("step_started", "step_in_doubt"):
-        return Result(call_id, _BEGUN.format(name=name), is_error=True)
+        return ToolResult(call_id, _BEGUN.format(name=name), is_error=True)
     return None

@@ -1,4 +1,4 @@
-"""Alerts for people, sent by a command: `holdfast.alert(Command("notify-somebody --urgent"))`.
+"""Alerts for people, sent by a command: `holdfast.observers.on_alert(Command("notify-somebody --urgent"))`.
 
 The alert is one JSON object on the command's standard input. What is not shell is safe from it: the
 command line is split as a shell would, and no shell is started. An exit code other than 0, or a command
@@ -17,8 +17,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast import Alert
 from holdfast.errors import UsageError
+from holdfast.observers import Alert
 
 __all__ = ["Alert", "AlertNotSent", "Command"]
 

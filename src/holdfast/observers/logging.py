@@ -16,7 +16,8 @@ import logging
 import traceback
 from typing import Any
 
-from holdfast import current_run, mask_record, masked, replaying
+from holdfast.context import current_run, is_replaying
+from holdfast.redaction import redact, redact_record
 
 FIELDS = ("run_id", "flow", "step", "attempt", "generation")
 """What is known of the run that a record is about."""
@@ -34,7 +35,7 @@ class RunFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether a record is to be written."""
         ours = record.name.split(".")[0] == "holdfast"
-        if replaying() and not ours:
+        if is_replaying() and not ours:
             return False
         known: dict[str, Any] = dict.fromkeys(FIELDS, "")
         # What a record says itself comes first: a worker speaks of many runs.
@@ -43,7 +44,7 @@ class RunFilter(logging.Filter):
         for name, value in known.items():
             if getattr(record, name, None) is None:
                 setattr(record, name, value)
-        return mask_record(record)
+        return redact_record(record)
 
 
 def run_fields() -> dict[str, Any]:
@@ -67,7 +68,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record).isoformat(timespec="microseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": _cut(masked(_message(record))),
+            "message": _cut(redact(_message(record))),
         }
         known = {name: getattr(record, name, None) for name in FIELDS}
         if not known["run_id"]:
@@ -86,15 +87,15 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and those of a traceback."""
-        record.message = _cut(masked(_message(record)))
+        record.message = _cut(redact(_message(record)))
         record.asctime = self.formatTime(record)
-        lines = [_inert(masked(self.formatMessage(record)))]
+        lines = [_inert(redact(self.formatMessage(record)))]
         raised = record.exc_text  # Of one who has taken secrets out of it.
         if record.exc_info and not raised:
             raised = self.formatException(record.exc_info)
         for text in (raised, record.stack_info):
             if text:
-                lines += [f"  | {_inert(line)}" for line in masked(text).split("\n")]
+                lines += [f"  | {_inert(line)}" for line in redact(text).split("\n")]
         return "\n".join(lines)
 
 

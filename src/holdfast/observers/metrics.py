@@ -11,8 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast import ObservedAttempt, ObservedEntry, ObservedRun, Observer, observe as _observe
 from holdfast.errors import UsageError
+from holdfast.observers import (
+    ObservedAttempt,
+    ObservedEntry,
+    ObservedRun,
+    Observer,
+    observe as _observe,
+)
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -104,18 +110,18 @@ class Metrics(Observer):
 
     # -- what it hears -------------------------------------------------------------------------
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """A run is executed here from now on."""
         self._executing.add((run.store_id, run.namespace, run.run_id))
         self._at_work.set(len(self._executing))
         self._resumed.labels(self._flows.of(run.flow), str(resumed).lower()).inc()
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         """It is executed here no longer."""
         self._executing.discard((run.store_id, run.namespace, run.run_id))
         self._at_work.set(len(self._executing))
 
-    def attempt_began(self, attempt: ObservedAttempt) -> float:
+    def attempt_started(self, attempt: ObservedAttempt) -> float:
         """User code is about to be called."""
         return time.perf_counter()
 
@@ -128,7 +134,7 @@ class Metrics(Observer):
         if attempt.usage:
             self._used(attempt.usage)
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Entries of a run were committed."""
         for entry in entries:
             status = ENDS.get(entry.kind)

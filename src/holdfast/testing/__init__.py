@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from holdfast.testing.crash_report import CrashReport
     from holdfast.testing.crashes import crash_matrix
     from holdfast.testing.faults import StoreFaults
-    from holdfast.testing.histories import export_run
-    from holdfast.testing.models import CallTools, ModelServer, Say
-    from holdfast.testing.replaying import Diverged, Replayed, replay
+    from holdfast.testing.models import CallTools, FakeModelServer, Say
+    from holdfast.testing.replaying import Diverged, ReplayResult, replay
     from holdfast.testing.stores import PrivateStore, override, store
 
 _HOME = {
@@ -32,13 +31,12 @@ _HOME = {
     "CrashReport": "crash_report",
     "Diverged": "replaying",
     "FakeClock": "clock",
-    "ModelServer": "models",
+    "FakeModelServer": "models",
     "PrivateStore": "stores",
-    "Replayed": "replaying",
+    "ReplayResult": "replaying",
     "Say": "models",
     "StoreFaults": "faults",
     "crash_matrix": "crashes",
-    "export_run": "histories",
     "override": "stores",
     "replay": "replaying",
     "store": "stores",
@@ -49,13 +47,12 @@ __all__ = [
     "CrashReport",
     "Diverged",
     "FakeClock",
-    "ModelServer",
+    "FakeModelServer",
     "PrivateStore",
-    "Replayed",
+    "ReplayResult",
     "Say",
     "StoreFaults",
     "crash_matrix",
-    "export_run",
     "override",
     "replay",
     "store",

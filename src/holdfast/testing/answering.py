@@ -55,4 +55,4 @@ def _look(store: Store, run_id: str, people: People) -> None:
             elif value:
                 store.approve(run_id, question.name, digest=question.digest, actor=ACTOR)
             else:
-                store.refuse(run_id, question.name, actor=ACTOR)
+                store.reject(run_id, question.name, actor=ACTOR)

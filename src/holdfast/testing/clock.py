@@ -5,7 +5,7 @@
         handle = flow.start("r-1")
         clock.advance_to_next()        # the pause before the next attempt is over
 
-The runtime asks it for pauses (`wait`, `wait_async`), a store for the time (`clock` itself can be
+The runtime asks it for pauses (`wait_for_signal`, `wait_async`), a store for the time (`clock` itself can be
 called). `FakeClock(auto=True)` is for code that nobody attends: whoever waits moves it at once.
 """
 
@@ -78,23 +78,23 @@ class FakeClock:
         """Move to the moment at which the next sleeper wakes; returns the seconds that passed.
 
         If nobody sleeps yet, waits (in real time) until somebody does. A run that waits at a worker
-        is unloaded, and sleeps nowhere: `store.until(run_id, waiting=True)`, and then `advance`.
+        is unloaded, and sleeps nowhere: `store.wait_until(run_id, waiting=True)`, and then `advance`.
         """
-        self.until_sleeping(timeout_s=timeout_s)
+        self.wait_until_sleeping(timeout_s=timeout_s)
         with self._changed:
             before_us = self._now_us
             if self._due:
                 self._move_to(max(before_us, min(self._due.values())))
             return (self._now_us - before_us) / 1e6
 
-    def until_sleeping(self, count: int = 1, *, timeout_s: float = PATIENCE_S) -> None:
+    def wait_until_sleeping(self, count: int = 1, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait in real time until so many threads and tasks sleep on this clock."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._due) >= count, timeout_s):
                 raise TimeoutError(
                     f"{len(self._due)} of {count} sleep on the clock after {timeout_s:g} s; a run "
                     "that waits at a worker is unloaded and does not sleep here: wait for it with "
-                    'store.until(run_id, waiting=True), then move the clock with advance("2h")'
+                    'store.wait_until(run_id, waiting=True), then move the clock with advance("2h")'
                 )
 
     # -- what the runtime asks -----------------------------------------------------------------

@@ -27,7 +27,7 @@ class Point(msgspec.Struct):
     executed: dict[str, int] = {}
     """How often the body of each step was called, in all lives together."""
     held: list[str] = []
-    """Effects that were held for a person, as `on_doubt="ask"` promises."""
+    """Effects that were held for a person, as `on_doubt="hold"` promises."""
     settled: dict[str, str] = {}
     """What `settle=` said of them."""
     given_up: list[str] = []

@@ -13,7 +13,7 @@ recorded. Each time a new process takes the run up, and these must hold:
 * it completes with the result of the undisturbed run;
 * no step with a recorded outcome is executed again;
 * no effect is called without a durable intent, under two keys, or oftener than its policy allows;
-* what is held was declared so (`on_doubt="ask"`): `settle=` decides it, else that run ends there.
+* what is held was declared so (`on_doubt="hold"`): `settle=` decides it, else that run ends there.
 
 What it finds in practice: locals that do not survive turns, flows that take another way on replay
 (held as diverged), results that depend on how often a step was called.
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast._core import codec
-from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._core.effects import Done, Failed, NotDone
 from holdfast._core.entries import Entry
 from holdfast._core.history import History
 from holdfast._store.contract import Store as Kept
@@ -49,7 +49,7 @@ from holdfast.testing.lives import (
 )
 from holdfast.testing.through import When
 
-Settle = Callable[[RunHeld], Done[Any] | NotDone | Fail]
+Settle = Callable[[RunHeld], Done[Any] | NotDone | Failed]
 Check = Callable[[Any, Point], object]
 Kill = Literal["simulated", "process"]
 RESUMES_MAX = 20
@@ -63,11 +63,11 @@ def crash_matrix(
     check: Check | None = None,
     setup: Callable[[], object] | None = None,
     settle: Settle | None = None,
-    people: People | None = None,
+    answers: People | None = None,
     url: str | None = None,
     run_id: str = "crash-matrix",
     kill: Kill = "simulated",
-    deaths: int = 1,
+    crashes: int = 1,
     max_points: int = 200,
     same_result: bool = True,
     **kwargs: Any,
@@ -75,22 +75,22 @@ def crash_matrix(
     """Kill and resume a flow at every boundary; raises AssertionError where a promise is broken.
 
     `setup` is called before each run, to empty your fakes; `check(result, point)` after each.
-    `people(question)` answers what the flow asks; of an approval it says whether it is given.
+    `answers(question)` answers what the flow asks; of an approval it says whether it is given.
     `url="sqlite:"` keeps runs in a SQLite file instead of memory. `kill="process"` forks, and
-    sends a real SIGKILL (fakes in memory do not see what the killed process did). `deaths=2`
+    sends a real SIGKILL (fakes in memory do not see what the killed process did). `crashes=2`
     kills the resumed run again, at each of its boundaries. `same_result=False` is for flows whose
-    result is new each time (`new_id`, `now`).
+    result is new each time (`uuid4`, `now`).
     """
-    if kill not in ("simulated", "process") or deaths not in (1, 2):
-        raise UsageError('crash_matrix: kill is "simulated" or "process", deaths is 1 or 2')
+    if kill not in ("simulated", "process") or crashes not in (1, 2):
+        raise UsageError('crash_matrix: kill is "simulated" or "process", crashes is 1 or 2')
     work = Work(flow, run_id, args, kwargs)
-    matrix = _Matrix(work, kill, url, setup or (lambda: None), settle, people, check, same_result)
+    matrix = _Matrix(work, kill, url, setup or (lambda: None), settle, answers, check, same_result)
     report = matrix.undisturbed()
     numbers = _spread(report.writes, max_points)
     report.left_out = report.writes - len(numbers)
     for number in numbers:
         for when in _SIDES:
-            matrix.kill_at(number, when, report, deaths)
+            matrix.kill_at(number, when, report, crashes)
     return report
 
 
@@ -129,7 +129,7 @@ class _Matrix:
         url: str | None,
         setup: Callable[[], object],
         settle: Settle | None,
-        people: People | None,
+        answers: People | None,
         check: Check | None,
         same_result: bool,
     ) -> None:
@@ -138,7 +138,7 @@ class _Matrix:
         self._url = "sqlite:" if kill == "process" and url is None else url
         self._setup = setup
         self._settle = settle
-        self._people = people
+        self._people = answers
         self._check = check
         self._same_result = same_result
         if self._url not in (None, "memory:", "sqlite:"):
@@ -172,10 +172,10 @@ class _Matrix:
                 end.value,
             )
 
-    def kill_at(self, number: int, when: When, report: CrashReport, deaths: int) -> None:
+    def kill_at(self, number: int, when: When, report: CrashReport, crashes: int) -> None:
         """Kill at one boundary; with two deaths, also at each boundary of the resume."""
         self._one(report, (number, when), None)
-        if deaths == 1:
+        if crashes == 1:
             return
         for side in _SIDES:
             again = 1
@@ -334,12 +334,12 @@ def _stopped(point: Point, held: RunHeld) -> str:
     if held.reason == "diverged":
         text += (
             f" Step: {held.step}. The flow took another way than before: put randomness, time and "
-            "everything from outside into steps, or use holdfast.now, rng and new_id."
+            "everything from outside into steps, or use holdfast.context.now, rng and uuid4."
         )
     return text
 
 
-def _word(decision: Done[Any] | NotDone | Fail) -> str:
+def _word(decision: Done[Any] | NotDone | Failed) -> str:
     if isinstance(decision, Done):
         return "done"
-    return "fail" if isinstance(decision, Fail) else "not done"
+    return "fail" if isinstance(decision, Failed) else "not done"

@@ -1,4 +1,4 @@
-"""Recorded histories as files, to be kept beside the tests: what `store.export` writes.
+"""Recorded histories as files, to be kept beside the tests: what `store.export_run` writes.
 
 The file is JSON, one entry per line, so that a change of it can be read in a review. The digests of
 the journal are in it and are checked when it is read: a history that somebody edited is refused.
@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast._core.entries import FORMAT, Entry, Kind
 from holdfast._core.rows import GENESIS, RunRow, entry_digest
-from holdfast._opened import Store
 from holdfast._store.contract import WholeRun
 from holdfast.errors import Corrupt, UsageError
 from holdfast.testing.doors import exports
@@ -51,16 +50,6 @@ class Exported(msgspec.Struct):
     chunks: dict[int, bytes]
     others: list[WholeRun] = []
     """Its children, and the runs that it was forked from."""
-
-
-def export_run(store: Store, run_id: str, path: str | Path) -> Path:
-    """Write the history of a run to a file, for `replay`, over one that is there. What the run
-    holds, the file holds: secrets that were arguments or results too."""
-    path = Path(path)
-    fresh = path.with_name(f".{path.name}")
-    fresh.unlink(missing_ok=True)
-    store.export(run_id, fresh)
-    return exports.replace(fresh, path)
 
 
 def read_export(path: str | Path) -> Exported:

@@ -44,7 +44,7 @@ class Diverged(AssertionError):
     """Today's code does not fit a recorded history."""
 
 
-class Replayed(msgspec.Struct):
+class ReplayResult(msgspec.Struct):
     """A history that still fits."""
 
     run_id: str
@@ -89,8 +89,8 @@ class _ReadOnly(Through):
         return perform()
 
 
-def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> Replayed:
-    """Replay a run that `store.export` or `holdfast export` wrote; raises `Diverged` where today's code differs."""
+def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> ReplayResult:
+    """Replay a run that `store.export_run` or `holdfast export` wrote; raises `Diverged` where today's code differs."""
     read = read_export(exported)
     if read.run.flow not in (flow.name, *flow.aliases):
         raise UsageError(f"{exported} is a run of {read.run.flow!r}, not of {flow.name!r}")
@@ -109,7 +109,7 @@ def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> 
         engine.close()
     _judge(read, execution, kept.refused, called, error)
     completed = read.run.status is Status.COMPLETED
-    return Replayed(
+    return ReplayResult(
         read.run.run_id,
         read.run.status.value,
         len(execution.consumed),

@@ -24,7 +24,7 @@ from holdfast.testing.doors import Engine, Kept, Store, as_default, open_store, 
 from holdfast.testing.faults import FaultyStore, StoreFaults
 
 if TYPE_CHECKING:
-    from holdfast import Handle
+    from holdfast.types import Handle
 
 STRICT = "HOLDFAST_STRICT"
 LOOK_S = 0.05
@@ -47,7 +47,7 @@ class PrivateStore(Store):
             )
         return self._clock
 
-    def until(
+    def wait_until(
         self,
         run_id: str,
         *,
@@ -202,7 +202,7 @@ class _Strict:
 
 @contextlib.contextmanager
 def override(factory: Callable[[], Any], fake: Any) -> Generator[None, None, None]:
-    """Put `fake` in the place of what `use(factory)` would build, while it is entered."""
+    """Put `fake` in the place of what `resource(factory)` would build, while it is entered."""
     missing = object()
     before = overrides.get(factory, missing)
     overrides[factory] = fake

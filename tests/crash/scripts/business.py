@@ -18,7 +18,7 @@ def prepare(order: str) -> str:
     return order
 
 
-@effect(key="order:{order}", failed_on=(Refused,))
+@effect(key="order:{order}", not_done_on=(Refused,))
 def charge(order: str, amount: int) -> dict[str, Any]:
     probe.executed("charge", run=sys.argv[1])
     probe.mark(f"charging in {sys.argv[1]}")

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 import holdfast
-from holdfast import each, flow, step, wait
+from holdfast import each, flow, step, wait_for_signal
 from holdfast._operator.act import cancellation
 from holdfast._runtime.inbox import absorb
 from tests.crash import probe
@@ -19,7 +19,7 @@ from tests.crash import probe
 
 @step
 def family_work(item: str) -> str:
-    probe.executed(item, run=holdfast.current_run().run_id)  # type: ignore[union-attr]
+    probe.executed(item, run=holdfast.context.current_run().run_id)  # type: ignore[union-attr]
     probe.point(f"inside {item}")
     if item == "hold":
         probe.mark("inside hold")
@@ -29,7 +29,7 @@ def family_work(item: str) -> str:
 
 @flow
 def family_youngest() -> Any:
-    said = wait("go")
+    said = wait_for_signal("go")
     return family_work(said)
 
 
@@ -51,7 +51,7 @@ def family_item(item: str) -> str:
 
 @flow
 def family_fan(items: list[str]) -> list[str]:
-    return each(family_item, items, at_once=2)
+    return each(family_item, items, max_concurrency=2)
 
 
 FLOWS = [family_youngest, family_middle, family_eldest, family_item, family_fan]
@@ -78,13 +78,13 @@ def with_points() -> None:
     mock.patch.object(cancellation._Request, "_post", posting).start()
 
 
-def recover(store: holdfast.Store) -> dict[str, str]:
+def recover(store: holdfast.types.Store) -> dict[str, str]:
     while store.recover():
         pass
-    return {run.run_id: run.status for run in store.list()}
+    return {run.run_id: run.status for run in store.runs()}
 
 
-def work(store: holdfast.Store) -> str:
+def work(store: holdfast.types.Store) -> str:
     with store.worker(flows=FLOWS, concurrency=2):
         probe.mark("working")
         probe.wait("enough")
@@ -97,7 +97,7 @@ def main(mode: str) -> None:
         if mode == "run":
             probe.end(lambda: family_eldest.run("r"))
         elif mode == "deadline":
-            probe.end(lambda: family_eldest.with_options(deadline=1.0).run("r"))
+            probe.end(lambda: family_eldest.with_options(timeout=1.0).run("r"))
         elif mode == "recover":
             probe.end(lambda: recover(store))
         elif mode == "worker":

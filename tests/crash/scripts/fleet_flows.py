@@ -43,7 +43,7 @@ def find(run: str) -> Any:
     return NOT_DONE if found is None else Done(found)
 
 
-@effect(name="fleet notify", on_doubt="retry", retry=Retry(attempts=20, first_s=0.01))
+@effect(name="fleet notify", on_doubt="retry", retry=Retry(attempts=20, initial_wait_s=0.01))
 def notify(run: str) -> dict[str, Any]:
     noted(run, "notify")
     return probe.payments().charge(holdfast.idempotency_key(), 1)

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import holdfast
-from holdfast import Retry, aio, each, effect, flow, gather, new_id, step, turns
+from holdfast import Retry, aio, each, effect, flow, gather, step, turns
+from holdfast.context import uuid4
 from tests.crash import probe
 from tests.crash.harness import assert_sound
 
 Nodes = list[list[Any]]
-AGAIN = Retry(attempts=1000, first_s=0.0)
+AGAIN = Retry(attempts=1000, initial_wait_s=0.0)
 DEPTH = 3
 KILLS_AT_MOST = 12
 
@@ -104,7 +105,7 @@ def perform(run: str, nodes: Nodes, path: str) -> dict[str, str]:
         if kind in STEPS:
             notes[here] = STEPS[kind](run, here)
         elif kind == "value":
-            new_id()
+            uuid4()
         elif kind == "turns":
             notes |= loop(run, here, *rest)
         elif kind == "gather":
@@ -113,7 +114,9 @@ def perform(run: str, nodes: Nodes, path: str) -> dict[str, str]:
                 notes |= result
         else:
             count, inner = rest
-            items = each(lambda i: perform(run, inner, f"{here}[{i}]"), range(count), at_once=2)
+            items = each(
+                lambda i: perform(run, inner, f"{here}[{i}]"), range(count), max_concurrency=2
+            )
             for result in items:
                 notes |= result
     return notes
@@ -124,7 +127,7 @@ def branch(run: str, nodes: Nodes, path: str) -> Any:
 
 
 def loop(run: str, here: str, count: int, inner: Nodes, leaves: bool) -> dict[str, str]:
-    for seen in turns(Seen(), limit=count + 1):
+    for seen in turns(Seen(), max_turns=count + 1):
         if seen.turn == count:
             return seen.notes
         seen.notes |= perform(run, inner, f"{here}[{seen.turn}]")
@@ -150,7 +153,7 @@ async def perform_async(run: str, nodes: Nodes, path: str) -> dict[str, str]:
         if kind in ASYNC_STEPS:
             notes[here] = await ASYNC_STEPS[kind](run, here)
         elif kind == "value":
-            new_id()
+            uuid4()
         elif kind == "turns":
             notes |= await loop_async(run, here, *rest)
         elif kind == "gather":
@@ -160,7 +163,7 @@ async def perform_async(run: str, nodes: Nodes, path: str) -> dict[str, str]:
         else:
             count, nodes_of_item = rest
             work = item(run, nodes_of_item, here)
-            for result in await aio.each(work, range(count), at_once=2):
+            for result in await aio.each(work, range(count), max_concurrency=2):
                 notes |= result
     return notes
 
@@ -173,7 +176,7 @@ def item(run: str, nodes: Nodes, here: str) -> Any:
 
 
 async def loop_async(run: str, here: str, count: int, inner: Nodes, leaves: bool) -> dict[str, str]:
-    async for seen in aio.turns(Seen(), limit=count + 1):
+    async for seen in aio.turns(Seen(), max_turns=count + 1):
         if seen.turn == count:
             return seen.notes
         seen.notes |= await perform_async(run, inner, f"{here}[{seen.turn}]")

@@ -18,7 +18,7 @@ TURNS = 20
 
 
 def here() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     return run.run_id
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import holdfast
-from holdfast import effect, flow, new_id, now, rng, step
+from holdfast import effect, flow, step
+from holdfast.context import now, rng, uuid4
 from tests.crash import probe
 
 CHEAP = 20
@@ -25,7 +26,7 @@ def show(token: str, when: str, chance: float, total: int) -> str:
 
 @flow
 def work() -> list[object]:
-    token, when, chance = new_id(), now().isoformat(), rng().random()
+    token, when, chance = str(uuid4()), now().isoformat(), rng().random()
     total = sum(cheap(i) for i in range(CHEAP))
     return [show(token, when, chance, total), total]
 

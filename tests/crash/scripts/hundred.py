@@ -66,7 +66,7 @@ async def threaded() -> int:
 
 @flow
 def in_turns() -> int:
-    for tally in holdfast.turns(Tally([]), limit=STEPS + 1):
+    for tally in holdfast.turns(Tally([]), max_turns=STEPS + 1):
         if len(tally.squares) == STEPS:
             return sum(tally.squares)
         tally.squares.append(work(len(tally.squares) + 1))
@@ -75,7 +75,7 @@ def in_turns() -> int:
 
 @flow
 async def in_turns_async() -> int:
-    async for tally in aio.turns(Tally([]), limit=STEPS + 1):
+    async for tally in aio.turns(Tally([]), max_turns=STEPS + 1):
         if len(tally.squares) == STEPS:
             return sum(tally.squares)
         tally.squares.append(await work_async(len(tally.squares) + 1))
@@ -94,12 +94,12 @@ async def gathered_async() -> int:
 
 @flow
 def for_each() -> int:
-    return sum(holdfast.each(work, range(1, STEPS + 1), at_once=BRANCHES))
+    return sum(holdfast.each(work, range(1, STEPS + 1), max_concurrency=BRANCHES))
 
 
 @flow
 async def for_each_async() -> int:
-    return sum(await aio.each(work_async, range(1, STEPS + 1), at_once=BRANCHES))
+    return sum(await aio.each(work_async, range(1, STEPS + 1), max_concurrency=BRANCHES))
 
 
 def in_block() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import effect, flow, sleep, step, wait
+from holdfast import effect, flow, sleep, step, wait_for_signal
 from tests.crash import probe
 
 DEADLINE_S = 4.0
@@ -39,7 +39,7 @@ def work_on() -> None:
 def long_run(steps: int) -> None:
     for number in range(steps):
         past(number)
-    wait("go")
+    wait_for_signal("go")
     work_on()
 
 
@@ -52,7 +52,7 @@ def ordered_run(steps: int) -> None:
     work_on()
 
 
-@flow(name="long-run-timed", deadline=DEADLINE_S)
+@flow(name="long-run-timed", timeout=DEADLINE_S)
 def timed_run(steps: int) -> None:
     """One that has a deadline."""
     for number in range(steps):

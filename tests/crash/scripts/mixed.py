@@ -38,7 +38,7 @@ def think(run: str, label: str, seen: int) -> str:
     return note(label, run)
 
 
-@effect(on_doubt="retry", retry=Retry(attempts=1000, first_s=0.01, max_s=0.05))
+@effect(on_doubt="retry", retry=Retry(attempts=1000, initial_wait_s=0.01, max_wait_s=0.05))
 def charge(run: str, label: str, amount: int) -> dict[str, Any]:
     note(label, run)
     made = probe.payments().charge(holdfast.idempotency_key(), amount)
@@ -64,7 +64,7 @@ def agent(run: str) -> dict[str, int]:
     probe.point("after turns")
     left, right = gather(lambda: line(run, "left"), lambda: line(run, "right"))
     probe.point("after gather")
-    items = each(lambda i: think(run, f"item-{i}", i), range(4), at_once=2)
+    items = each(lambda i: think(run, f"item-{i}", i), range(4), max_concurrency=2)
     last = charge(run, "last", 7)
     probe.point("at the end")
     return {
@@ -74,7 +74,7 @@ def agent(run: str) -> dict[str, int]:
 
 
 def chat(run: str) -> list[str]:
-    for talk in turns(Chat([]), limit=TURNS + 1):
+    for talk in turns(Chat([]), max_turns=TURNS + 1):
         if len(talk.messages) == 2 * TURNS:
             return talk.messages
         turn = len(talk.messages) // 2
@@ -84,7 +84,7 @@ def chat(run: str) -> list[str]:
     raise AssertionError
 
 
-def go_on(store: holdfast.Store, run: str) -> dict[str, int]:
+def go_on(store: holdfast.types.Store, run: str) -> dict[str, int]:
     """Run it; wait while another process has it, and free it when it was taken for poison."""
     while True:
         try:

@@ -20,7 +20,7 @@ from holdfast.errors import RunFailed, RunHeld
 from tests.crash import probe
 
 STATES = ("completed", "failed", "held", "queued", "holder", "waiting", "midway", "doubt")
-RETRY = Retry(attempts=3, first_s=0.01)
+RETRY = Retry(attempts=3, initial_wait_s=0.01)
 
 
 def run_ids(count: int) -> Iterator[tuple[str, str, int]]:
@@ -30,7 +30,7 @@ def run_ids(count: int) -> Iterator[tuple[str, str, int]]:
 
 
 def here() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     return run.run_id
 
@@ -111,7 +111,7 @@ def work(state: str, n: int) -> list[Any]:
     return [len(text), paid]
 
 
-def populate(store: holdfast.Store, count: int) -> None:
+def populate(store: holdfast.types.Store, count: int) -> None:
     blocked: list[str] = []
     for run_id, state, n in run_ids(count):
         if state == "completed":
@@ -135,7 +135,7 @@ def populate(store: holdfast.Store, count: int) -> None:
     probe.point("populated")
 
 
-def finish(store: holdfast.Store, count: int) -> dict[str, Any]:
+def finish(store: holdfast.types.Store, count: int) -> dict[str, Any]:
     with holdfast.open(os.environ["CRASH_SOURCE"], default=False) as source:
         again = source.recover()
         assert again == [], f"still executed in the source: {again}"

@@ -26,7 +26,7 @@ def order(name: str) -> str:
     probe.executed(name)
     probe.point(f"before {name}")
     mark = beside.mark(os.environ["CRASH_URL"])
-    holdfast.connection().execute(f"INSERT INTO orders (name) VALUES ({mark})", (name,))
+    holdfast.context.sql_connection().execute(f"INSERT INTO orders (name) VALUES ({mark})", (name,))
     probe.point(f"inside {name}")
     return name
 

@@ -27,7 +27,7 @@ def charge_ask(order: str, amount: int) -> dict[str, Any]:
     return send(order, amount)
 
 
-@effect(on_doubt="retry", retry=Retry(attempts=3, first_s=0.01), timeout=TIMEOUT_S)
+@effect(on_doubt="retry", retry=Retry(attempts=3, initial_wait_s=0.01), timeout=TIMEOUT_S)
 def charge_retry(order: str, amount: int) -> dict[str, Any]:
     return send(order, amount)
 

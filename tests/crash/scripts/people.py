@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import Approve, ask, effect, flow, sleep, step, wait
+from holdfast import Approval, ask, effect, flow, sleep, step, wait_for_signal
 from tests.crash import probe
 
 
@@ -14,7 +14,7 @@ def facts() -> int:
     return 1
 
 
-@effect(approve=Approve(to="finance", expires="1h"), on_doubt="retry")
+@effect(needs_approval=Approval(to="finance", valid_for="1h"), on_doubt="retry")
 def pay(amount: int) -> str:
     probe.executed("pay", note=str(amount))
     probe.point("inside pay")
@@ -35,7 +35,7 @@ def people() -> list[Any]:
     after("the answer")
     paid = pay(count)
     after("the payment")
-    word = wait("go", timeout="1d")
+    word = wait_for_signal("go", timeout="1d")
     after("the signal")
     sleep(0.05)
     return [count, paid, word]

@@ -66,7 +66,7 @@ def from_memory(topic: str) -> str:
     return f"what is known of {topic}"
 
 
-@step(retry=Retry(attempts=2, first_s=0), fallback=from_memory)
+@step(retry=Retry(attempts=2, initial_wait_s=0), fallback=from_memory)
 def look_up(topic: str) -> str:
     probe.executed("look_up")
     raise ConnectionError("the archive is out of order")

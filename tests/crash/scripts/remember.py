@@ -35,7 +35,7 @@ def remember_step(run: str) -> str:
     return "step"
 
 
-@effect(on_doubt="retry", retry=Retry(attempts=9, first_s=0.001))
+@effect(on_doubt="retry", retry=Retry(attempts=9, initial_wait_s=0.001))
 def remember_effect(run: str) -> str:
     probe.executed("effect", run)
     note(run, "effect")

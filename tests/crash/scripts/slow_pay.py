@@ -19,7 +19,7 @@ def send() -> str:
     return probe.payments().charge(holdfast.idempotency_key(), 5)["charge"]
 
 
-@effect(on_doubt="retry", retry=Retry(first_s=0.01))
+@effect(on_doubt="retry", retry=Retry(initial_wait_s=0.01))
 def charge_retry() -> str:
     return send()
 

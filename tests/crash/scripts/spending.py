@@ -22,17 +22,17 @@ def _body(number: int) -> int:
     return number
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 def pay_step(number: int) -> int:
     return _body(number)
 
 
-@effect(cost=0.30, on_doubt="retry", retry=holdfast.Retry(attempts=9, first_s=0))
+@effect(reserve_usd=0.30, on_doubt="retry", retry=holdfast.Retry(attempts=9, initial_wait_s=0))
 def pay_effect(number: int) -> int:
     return _body(number)
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 async def pay_async(number: int) -> int:
     return _body(number)
 
@@ -70,7 +70,7 @@ def work(shape: str) -> Any:
     return asyncio.run(spends_async.run("r"))
 
 
-def raises(store: holdfast.Store) -> str:
+def raises(store: holdfast.types.Store) -> str:
     put_pot = store.kept.put_pot
 
     def slowly(*args: Any, **options: Any) -> Any:
@@ -80,7 +80,7 @@ def raises(store: holdfast.Store) -> str:
         return pot
 
     store.kept.put_pot = slowly  # type: ignore[method-assign]
-    return str(store.raise_budget("r", to=Budget(usd=2), actor="ada").status)
+    return str(store.set_budget("r", budget=Budget(usd=2), actor="ada").status)
 
 
 if __name__ == "__main__":

@@ -26,4 +26,4 @@ def dying(store: Store) -> None:
 if __name__ == "__main__":
     with probe.open_store() as store:
         dying(store.kept)
-        probe.end(lambda: sorted(run.run_id for run in store.gc(older_than=0).removed))
+        probe.end(lambda: sorted(run.run_id for run in store.prune(older_than=0).removed))

@@ -13,7 +13,8 @@ import sys
 import threading
 
 import holdfast
-from holdfast import TICK, flow, step
+from holdfast import flow, step
+from holdfast.schedules import SCHEDULED_TIME
 from tests.crash import probe
 
 
@@ -30,8 +31,14 @@ def ticked(name: str, tick: dt.datetime) -> str:
 
 starts = [dt.datetime.fromisoformat(text) for text in sys.argv[1:]]
 for name, every, start in (("fast", 0.1, starts[0]), ("past", 3600, starts[1])):
-    holdfast.schedule(
-        name, ticked, every=every, start=start, catch_up="all", args=(name,), kwargs={"tick": TICK}
+    holdfast.schedules.schedule(
+        name,
+        ticked,
+        every=every,
+        start=start,
+        catch_up="all",
+        args=(name,),
+        kwargs={"tick": SCHEDULED_TIME},
     )
 
 if __name__ == "__main__":

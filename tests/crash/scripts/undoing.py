@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast import Retry, Rollback, effect, flow
+from holdfast import Retry, effect, flow
+from holdfast.errors import Rollback
 from tests.crash import probe
 
 
@@ -37,7 +38,7 @@ def book_car(trip: str, kind: str) -> dict[str, Any]:
     return pay("car", 3)
 
 
-AGAIN: dict[str, Any] = {"on_doubt": "retry", "retry": Retry(attempts=3, first_s=0.01)}
+AGAIN: dict[str, Any] = {"on_doubt": "retry", "retry": Retry(attempts=3, initial_wait_s=0.01)}
 OPTIONS: dict[str, Any] = {} if sys.argv[1] == "ask" else AGAIN
 
 
@@ -65,7 +66,7 @@ def travel(trip: str, *, back: bool) -> str:
         raise Rollback("it rains")
     if sys.argv[1] == "wait":
         probe.mark("waiting")
-        holdfast.wait("never")
+        holdfast.wait_for_signal("never")
     return "booked"
 
 

@@ -14,15 +14,16 @@ from typing import Any
 from unittest import mock
 
 import holdfast
-from holdfast import Watch, effect, flow, step, usage
+from holdfast import Watchdog, effect, flow, step
 from holdfast._core.entries import Kind
 from holdfast._core.rows import apply
+from holdfast.context import record_usage
 from tests.crash import probe
 
 POINTS = ("found", "told", "writing", "within", "written")
 
 
-def page(finding: holdfast.Finding) -> None:
+def page(finding: holdfast.types.Finding) -> None:
     probe.executed("page", run=finding.run_id)
 
 
@@ -33,7 +34,7 @@ def stop_once(run_id: str) -> None:
 
 @step(name="wdog-spend")
 def spend() -> None:
-    usage(cost=1.0)
+    record_usage(cost_usd=1.0)
 
 
 @step(name="wdog-look")
@@ -53,39 +54,39 @@ def mail(to: str) -> str:
     return to
 
 
-@flow(name="wdog-stuck", watch=Watch(stuck="hold", stuck_after=0))
+@flow(name="wdog-stuck", watchdog=Watchdog(stuck="hold", stuck_after=0))
 def stuck(run_id: str) -> None:
     look()
 
 
-@flow(name="wdog-looping", watch=Watch(looping=page, loop_after=3))
+@flow(name="wdog-looping", watchdog=Watchdog(looping=page, loop_after=3))
 def looping(run_id: str) -> None:
     for _ in range(3):
         look()
     stop_once(run_id)
 
 
-@flow(name="wdog-duplicate", watch=Watch(duplicate_action="cancel"))
+@flow(name="wdog-duplicate", watchdog=Watchdog(duplicate_action="cancel"))
 def duplicate_action(run_id: str) -> None:
     mail("ana")
     mail("ana")
     stop_once(run_id)
 
 
-@flow(name="wdog-partial", watch=Watch(partial_failure="note"))
+@flow(name="wdog-partial", watchdog=Watchdog(partial_failure="note"))
 def partial_failure(run_id: str) -> None:
     mail("ana")
     raise ValueError("and no further")
 
 
-@flow(name="wdog-cost", watch=Watch(runaway_cost="hold", usd=1.5))
+@flow(name="wdog-cost", watchdog=Watchdog(runaway_cost="hold", usd=1.5))
 def runaway_cost(run_id: str) -> None:
     spend()
     spend()
     stop_once(run_id)
 
 
-@flow(name="wdog-live", watch=Watch(looping="hold", loop_after=3))
+@flow(name="wdog-live", watchdog=Watchdog(looping="hold", loop_after=3))
 def live() -> str:
     for _ in range(3):
         look()
@@ -112,7 +113,7 @@ def make(kind: str, run_id: str) -> None:
         KINDS[kind].run(run_id, run_id)
 
 
-def dies_at(store: holdfast.Store, wanted: str) -> None:
+def dies_at(store: holdfast.types.Store, wanted: str) -> None:
     def point(name: str) -> None:
         if name == wanted:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -153,7 +154,7 @@ def die(kind: str, at: str) -> None:
     with probe.open_store() as store:
         make(kind, run_id)
         dies_at(store, at)
-        store.patrol(run_id)
+        store.run_watchdog(run_id)
     os._exit(0)
 
 
@@ -170,7 +171,7 @@ def all_die() -> dict[str, int]:
 
 def patrol() -> list[list[str]]:
     with probe.open_store() as store:
-        return [[it.run_id for it in store.patrol()] for _ in range(2)]
+        return [[it.run_id for it in store.run_watchdog()] for _ in range(2)]
 
 
 if __name__ == "__main__":

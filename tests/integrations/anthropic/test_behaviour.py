@@ -19,7 +19,7 @@ from holdfast.errors import RunFailed, RunHeld, UsageError
 from holdfast.integrations.anthropic import tool_runner
 from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
 from holdfast.integrations.tools import Tools, tool
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.environments import python_of
 from tests.integrations.harness import SCRIPT, Agent
 from tests.integrations.sizes import bytes_of
@@ -100,7 +100,7 @@ LOOKS = [CallTools(("look", {"x": 1}, "call_a"), say="let me see"), Say("one two
 
 
 def test_a_streaming_runner_is_seen_live_and_replayed_from_the_record(store: Any) -> None:
-    with ModelServer(LOOKS) as server:
+    with FakeModelServer(LOOKS) as server:
         URL.append(server.url)
         STOP.append(True)
         with pytest.raises(KeyboardInterrupt):
@@ -122,7 +122,7 @@ ERRORS = [
 
 
 def test_errors_are_told_alike_live_and_replayed_and_a_busy_model_is_one_step(store: Any) -> None:
-    with ModelServer(ERRORS) as server:
+    with FakeModelServer(ERRORS) as server:
         URL.append(server.url)
         server.fail_next(529)
         STOP.append(True)
@@ -139,7 +139,7 @@ def test_errors_are_told_alike_live_and_replayed_and_a_busy_model_is_one_step(st
 
 
 def test_the_runner_tells_errors_as_errors(store: Any) -> None:
-    with ModelServer([ERRORS[0], Say("done")]) as server:
+    with FakeModelServer([ERRORS[0], Say("done")]) as server:
         URL.append(server.url)
         assert runs.run("r", stream=False) == "done"
         results = server.requests[-1].body["messages"][-1]["content"]
@@ -179,7 +179,7 @@ def test_what_only_a_person_can_mend_ends_the_run_and_is_not_told(
         CallTools(("pay", {"order": "1", "amount": 2}, "call_b")),
         Say("done"),
     ]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         URL.append(server.url)
         with pytest.raises(RunFailed, match="KeyConflict"):
             _ = asyncio.run(pays_awaited.run("k")) if awaited else pays.run("k")
@@ -189,7 +189,7 @@ def test_what_only_a_person_can_mend_ends_the_run_and_is_not_told(
 
 def test_two_calls_with_one_id_get_a_result_each(store: Any) -> None:
     paid = [("pay", {"order": str(n), "amount": n}, "call_a") for n in (1, 2)]
-    with ModelServer([CallTools(*paid), Say("done")]) as server:
+    with FakeModelServer([CallTools(*paid), Say("done")]) as server:
         URL.append(server.url)
         with pytest.raises(
             RunFailed, match="BadRequest"
@@ -200,7 +200,7 @@ def test_two_calls_with_one_id_get_a_result_each(store: Any) -> None:
 
 
 def test_another_prompt_is_held_as_diverged(store: Any) -> None:
-    with ModelServer(LOOKS) as server:
+    with FakeModelServer(LOOKS) as server:
         URL.append(server.url)
         STOP.append(True)
         with pytest.raises(KeyboardInterrupt):
@@ -213,7 +213,7 @@ def test_another_prompt_is_held_as_diverged(store: Any) -> None:
 
 def test_outside_a_run_nothing_is_different(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    with ModelServer(LOOKS) as server:
+    with FakeModelServer(LOOKS) as server:
         URL.append(server.url)
         assert runs.fn(stream=False) == "one two three"
         assert server.count == 2
@@ -237,7 +237,7 @@ def test_500_turns_cost_what_their_messages_cost(store: Any, tmp_path: Path) -> 
         sizes.append(grown())
         return turns[request.turn]
 
-    with ModelServer([*turns[:250], measured, *turns[251:], Say("done")]) as server:
+    with FakeModelServer([*turns[:250], measured, *turns[251:], Say("done")]) as server:
         URL.append(server.url)
         before = grown()
         loop.run("long")
@@ -249,7 +249,7 @@ def test_500_turns_cost_what_their_messages_cost(store: Any, tmp_path: Path) -> 
 
 @pytest.mark.timeout(600)
 def test_the_sdk_is_upgraded_between_crash_and_resume(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = _killed_at_lowest(tmp_path, server, "loop")
         again = agent.life(python=str(python_of("anthropic", "newest")))
         assert again.code == 0, again.output
@@ -259,7 +259,7 @@ def test_the_sdk_is_upgraded_between_crash_and_resume(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_runner_of_a_newer_sdk_asks_otherwise_and_is_held(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = _killed_at_lowest(tmp_path, server, "runner")
         held = agent.life(python=str(python_of("anthropic", "newest")))
         assert held.code == 1
@@ -269,7 +269,7 @@ def test_the_runner_of_a_newer_sdk_asks_otherwise_and_is_held(tmp_path: Path) ->
         assert held.requests == 1
 
 
-def _killed_at_lowest(tmp_path: Path, server: ModelServer, variant: str) -> Agent:
+def _killed_at_lowest(tmp_path: Path, server: FakeModelServer, variant: str) -> Agent:
     agent = Agent(
         "tests.integrations.anthropic.agent", tmp_path / "a", server, environ={"VARIANT": variant}
     )

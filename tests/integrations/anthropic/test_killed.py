@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.harness import SCRIPT, Agent
 
 MODULE = "tests.integrations.anthropic.agent"
@@ -19,7 +19,7 @@ def is_model(step: Any) -> bool:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_undisturbed(variant: str, tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server, environ={"VARIANT": variant})
         agent.check_undisturbed(is_model)
 
@@ -27,6 +27,6 @@ def test_undisturbed(variant: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("variant", KILLED)
 def test_killed_everywhere(variant: str, tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server, environ={"VARIANT": variant})
         assert agent.check_killed_everywhere(is_model) > 10

@@ -9,7 +9,8 @@ import os
 from typing import Any
 
 import holdfast
-from holdfast import NOT_DONE, Done, aio, ask, effect, flow, keyed, recorded
+from holdfast import NOT_DONE, Done, aio, ask, effect, flow
+from holdfast.adapters import as_step, step_key
 from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
 from tests.integrations import world
 from tests.integrations.program import QUESTION, RUN_ID, main, server_url
@@ -32,8 +33,8 @@ def look_at_bank(order: str, amount: int) -> Any:
 
 
 TOOLS = {
-    "lookup_order": recorded(world.lookup_order, name="lookup_order"),
-    "check_stock": recorded(world.check_stock, name="check_stock"),
+    "lookup_order": as_step(world.lookup_order, name="lookup_order"),
+    "check_stock": as_step(world.check_stock, name="check_stock"),
     "refund": refund,
 }
 
@@ -44,7 +45,7 @@ def asked(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 def call(tool: dict[str, Any]) -> dict[str, Any]:
     function = tool["function"]
-    with keyed(tool["id"]):
+    with step_key(tool["id"]):
         result = TOOLS[function["name"]](**json.loads(function["arguments"]))
     return {"role": "tool", "tool_call_id": tool["id"], "content": result}
 

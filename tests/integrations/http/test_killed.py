@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations import environments
 from tests.integrations.harness import SCRIPT, Agent
 
@@ -19,7 +19,7 @@ def is_model(step) -> bool:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_undisturbed(variant: str, tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server, environ={"VARIANT": variant})
         life = agent.check_undisturbed(is_model)
         keys = [step.key for step in life.steps if is_model(step)]
@@ -40,14 +40,14 @@ def test_undisturbed(variant: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "at_least"), [("entry", 7), ("ended", 5)])
 @pytest.mark.parametrize("variant", ["httpx-sync", "httpx2-async"])
 def test_killed_everywhere(variant: str, kind: str, at_least: int, tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server, environ={"VARIANT": variant})
         assert agent.check_killed_everywhere(is_model, kinds=kind) >= at_least
 
 
 @pytest.mark.timeout(400)
 def test_killed_again_and_again_on_a_server(postgres_url: str, tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server, store=postgres_url)
         kills = 0
         while (life := agent.life("entry:3")).was_killed:
@@ -61,7 +61,7 @@ def test_killed_again_and_again_on_a_server(postgres_url: str, tmp_path: Path) -
 
 
 def test_another_prompt_is_another_run(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server)
         assert agent.life("ended:2").was_killed
         agent.environ["PROMPT"] = "Refund order 43"
@@ -80,7 +80,7 @@ def test_killed_in_the_lowest_version_it_goes_on_in_the_newest(
     variant: str, tmp_path: Path
 ) -> None:
     lowest, newest = (str(environments.python_of("http", edge)) for edge in ("lowest", "newest"))
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server, environ={"VARIANT": variant})
         first = agent.life("ended:2", python=lowest)
         assert first.was_killed

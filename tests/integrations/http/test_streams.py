@@ -16,7 +16,7 @@ import holdfast
 from holdfast import flow, step, testing
 from holdfast.errors import RunFailed
 from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
-from holdfast.testing import ModelServer, Say
+from holdfast.testing import FakeModelServer, Say
 
 TEXT = "one two three four"
 HEADERS = {"authorization": "Bearer test"}
@@ -25,8 +25,8 @@ KEY = "http:POST 127.0.0.1.v1.chat.completions"
 
 
 @pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with ModelServer([Say(TEXT), Say("five six")]) as server:
+def server() -> Iterator[FakeModelServer]:
+    with FakeModelServer([Say(TEXT), Say("five six")]) as server:
         yield server
 
 
@@ -48,7 +48,7 @@ def stumble() -> None:
         raise RuntimeError("the process is in trouble")
 
 
-def works(library: ModuleType, server: ModelServer) -> tuple[Any, Any]:
+def works(library: ModuleType, server: FakeModelServer) -> tuple[Any, Any]:
     """A flow of each colour that streams two answers."""
 
     @flow(name="hs-sync")
@@ -77,7 +77,7 @@ def works(library: ModuleType, server: ModelServer) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("colour", [0, 1], ids=["sync", "async"])
 def test_the_recorded_part_is_replayed_and_the_rest_is_asked(
-    library: ModuleType, server: ModelServer, colour: int
+    library: ModuleType, server: FakeModelServer, colour: int
 ) -> None:
     run = works(library, server)[colour]
     with testing.store() as store:
@@ -149,7 +149,7 @@ def test_tokens_are_seen_while_the_answer_is_on_its_way(library: ModuleType, col
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_stream_that_is_cut_is_asked_again(
-    library: ModuleType, server: ModelServer, colour: str
+    library: ModuleType, server: FakeModelServer, colour: str
 ) -> None:
     cuts: list[str] = []
 
@@ -193,7 +193,7 @@ def test_a_stream_that_is_cut_is_asked_again(
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_who_stops_reading_at_the_last_event_has_it_recorded(
-    library: ModuleType, server: ModelServer, colour: str
+    library: ModuleType, server: FakeModelServer, colour: str
 ) -> None:
     @flow(name="hs-early")
     def sync() -> None:
@@ -236,7 +236,7 @@ def test_who_leaves_a_long_stream_leaves_no_record(library: ModuleType, colour: 
         ):
             await anext(response.aiter_lines())
 
-    with ModelServer([Say(TEXT * 20, pause=0.4)]) as slow, testing.store() as store:
+    with FakeModelServer([Say(TEXT * 20, pause=0.4)]) as slow, testing.store() as store:
         if colour == "sync":
             sync.run("r", slow.url)
         else:

@@ -34,7 +34,7 @@ def task() -> dict[str, Any]:
 
 
 def build() -> Any:
-    asked = effect(on_doubt=look_at_bank, approve=True)(refund)
+    asked = effect(on_doubt=look_at_bank, needs_approval=True)(refund)
     tools = [world.lookup_order, world.check_stock, asked]
     return create_agent(model(), tools, middleware=[DurableMiddleware()])
 

@@ -27,7 +27,7 @@ def die(where: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@holdfast.effect(on_doubt="ask")
+@holdfast.effect(on_doubt="hold")
 def charge(amount: str) -> str:
     with Path("world.txt").open("a") as world:
         world.write(f"{amount}\n")
@@ -39,7 +39,7 @@ def paid(visit: int, *, key: str | None = None) -> State:
     if key is None:
         done = charge("50 EUR")
     else:
-        with holdfast.keyed(key):
+        with holdfast.adapters.step_key(key):
             done = charge("50 EUR")
     die(f"after {visit}")
     return {"done": [done]}

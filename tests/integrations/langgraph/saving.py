@@ -65,8 +65,8 @@ def values(saver: HoldfastSaver, at: Any = None) -> Any:
 def rows(saver: HoldfastSaver, kind: str = "") -> list[str]:
     """The keys of all rows, or of those of one kind (see keys.py)."""
     memory = saver.store.memory("langgraph", recorded=False)
-    return [entry.key for entry in memory.list(f"{kind}/" if kind else "")]
+    return [entry.key for entry in memory.items(f"{kind}/" if kind else "")]
 
 
-def journals(store: holdfast.Store) -> list[str]:
-    return [entry.kind for run in store.list() for entry in store.history(run.run_id)]
+def journals(store: holdfast.types.Store) -> list[str]:
+    return [entry.kind for run in store.runs() for entry in store.history(run.run_id)]

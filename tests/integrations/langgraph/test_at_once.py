@@ -14,7 +14,7 @@ from langgraph.types import Send
 from holdfast import flow, testing
 from holdfast.errors import RunFailed, UsageError
 from holdfast.integrations.langgraph import DurableMiddleware, HoldfastSaver, durable_graph
-from holdfast.testing import ModelServer, Say
+from holdfast.testing import FakeModelServer, Say
 from tests.integrations.langgraph.conversing import agent_of, texts
 
 PATIENCE_S = 20.0
@@ -39,7 +39,7 @@ class Meanwhile(AgentMiddleware[Any, Any, Any]):
 
 
 def sending(
-    server: ModelServer, wait: Any, refused: threading.Event | None = None, then: Any = None
+    server: FakeModelServer, wait: Any, refused: threading.Event | None = None, then: Any = None
 ) -> Any:
     """A graph that sends each question to one agent, all at once."""
     agent = agent_of(server, [], middleware=[DurableMiddleware(), Meanwhile(wait)])
@@ -66,7 +66,7 @@ def sending(
 
 def test_other_questions_at_once_are_refused_where_nothing_tells_them_apart() -> None:
     refused = threading.Event()
-    with testing.store() as store, ModelServer([Say("Yes."), Say("Yes.")]) as server:
+    with testing.store() as store, FakeModelServer([Say("Yes."), Say("Yes.")]) as server:
         graph = sending(server, refused.wait, refused)
 
         @flow(name="ao-refused")
@@ -82,7 +82,7 @@ def test_other_questions_at_once_are_refused_where_nothing_tells_them_apart() ->
 
 def test_the_same_question_at_once_is_not() -> None:
     both = threading.Barrier(2)
-    with testing.store(), ModelServer([Say("Yes."), Say("Yes.")]) as server:
+    with testing.store(), FakeModelServer([Say("Yes."), Say("Yes.")]) as server:
         graph = sending(server, both.wait)
 
         @flow(name="ao-same")
@@ -102,7 +102,7 @@ def test_on_a_thread_each_finds_its_own_answer() -> None:
             answered.wait(PATIENCE_S)
             raise ConnectionError("no line")
 
-    with testing.store() as store, ModelServer([Say("Yes."), Say("No.")]) as server:
+    with testing.store() as store, FakeModelServer([Say("Yes."), Say("No.")]) as server:
         graph = sending(server, both.wait, then=then)
         asks = durable_graph("ao-thread", graph, saver=HoldfastSaver(store))
         given = {"questions": ["One?", "Two?"], "said": []}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.harness import SCRIPT, Agent
 
 AGENT = "tests.integrations.langgraph.agent"
@@ -21,7 +21,7 @@ def environ(request: Any) -> dict[str, str]:
 
 
 def test_undisturbed(tmp_path: Path, environ: dict[str, str]) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server, environ=environ)
         life = agent.check_undisturbed(is_model)
         assert [it.key for it in life.steps if is_model(it)] == ["model:agent-1", "model:agent-3"]
@@ -29,6 +29,6 @@ def test_undisturbed(tmp_path: Path, environ: dict[str, str]) -> None:
 
 @pytest.mark.timeout(600)
 def test_killed_everywhere(tmp_path: Path, environ: dict[str, str]) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server, environ=environ)
         assert agent.check_killed_everywhere(is_model) > 10

@@ -17,7 +17,7 @@ import holdfast
 from holdfast import effect, flow, step, testing
 from holdfast.errors import RunFailed, RunHeld, UsageError
 from holdfast.integrations.langgraph import DurableMiddleware
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.langgraph.conversing import HELLO, KEY, agent_of, texts
 
 called: list[Any] = []
@@ -79,7 +79,7 @@ def keys(store: Any, run_id: str = "r") -> list[str]:
 
 
 def test_live_and_replayed_are_the_same() -> None:
-    with testing.store() as store, ModelServer(LOOKS) as server:
+    with testing.store() as store, FakeModelServer(LOOKS) as server:
 
         def work() -> list[Any]:
             tools = [look, tool("mw-find")(find), tool("mw-pay")(pay)]
@@ -113,7 +113,7 @@ def test_live_and_replayed_are_the_same() -> None:
 
 def test_outside_a_run_nothing_is_recorded(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    with ModelServer([CallTools(("look", {"what": "lamp"}, "c1")), Say("Done.")]) as server:
+    with FakeModelServer([CallTools(("look", {"what": "lamp"}, "c1")), Say("Done.")]) as server:
         assert texts(agent_of(server, [look]).invoke(HELLO))[-1] == "Done."
         result = asyncio.run(agent_of(server, [look]).ainvoke(HELLO))
         assert texts(result)[-1] == "Done."
@@ -123,7 +123,7 @@ def test_outside_a_run_nothing_is_recorded(tmp_path: Path, monkeypatch: Any) -> 
 def test_no_secret_reaches_the_store(tmp_path: Path) -> None:
     with (
         holdfast.open(f"sqlite:///{tmp_path}/runs.db", default=False) as store,
-        ModelServer([Say("Done.")]) as server,
+        FakeModelServer([Say("Done.")]) as server,
     ):
 
         @flow(name="mw-secret")
@@ -141,7 +141,7 @@ def test_no_secret_reaches_the_store(tmp_path: Path) -> None:
 
 def test_a_tool_that_raises_is_the_same_live_and_replayed() -> None:
     script = [CallTools(("look", {"what": "trouble"}, "c1"))]
-    with testing.store() as store, ModelServer(script) as server:
+    with testing.store() as store, FakeModelServer(script) as server:
 
         def work() -> str:
             try:
@@ -161,7 +161,7 @@ def test_bad_arguments_are_told_to_the_model() -> None:
         CallTools(("look", {"which": 1}, "c1"), ("mw-pay", {"amount": "x"}, "c2")),
         Say("Sorry."),
     ]
-    with testing.store() as store, ModelServer(bad) as server:
+    with testing.store() as store, FakeModelServer(bad) as server:
 
         def work() -> list[str]:
             return texts(agent_of(server, [look, tool("mw-pay")(pay)]).invoke(HELLO))
@@ -176,7 +176,7 @@ def test_bad_arguments_are_told_to_the_model() -> None:
 
 @pytest.mark.parametrize("status", [500, 529])
 def test_a_model_in_trouble_is_asked_again_when_the_run_is_taken_up(status: int) -> None:
-    with testing.store() as store, ModelServer([Say("Done.")]) as server:
+    with testing.store() as store, FakeModelServer([Say("Done.")]) as server:
 
         @flow(name="mw-trouble")
         def asks() -> str:
@@ -192,7 +192,7 @@ def test_a_model_in_trouble_is_asked_again_when_the_run_is_taken_up(status: int)
 
 def test_another_prompt_on_resume_is_held() -> None:
     prompts = iter(["Be kind.", "Be rude."])
-    with testing.store() as store, ModelServer([Say("Done.")]) as server:
+    with testing.store() as store, FakeModelServer([Say("Done.")]) as server:
 
         @flow(name="mw-prompt")
         def asks() -> str:
@@ -219,7 +219,7 @@ def test_an_effect_inside_a_plain_tool_is_refused_with_a_way_out() -> None:
         return pay(amount)
 
     script = [CallTools(("buy", {"amount": 3}, "c1")), Say("Done.")]
-    with testing.store(), ModelServer(script) as server:
+    with testing.store(), FakeModelServer(script) as server:
 
         @flow(name="mw-inside")
         def asks() -> None:
@@ -239,7 +239,7 @@ def test_tools_that_hide_their_function() -> None:
         CallTools(("mw-pay", {"amount": 3}, "c1"), ("send", {"text": "x"}, "c2")),
         Say("Done."),
     ]
-    with testing.store() as store, ModelServer(script) as server:
+    with testing.store() as store, FakeModelServer(script) as server:
 
         def work() -> list[str]:
             middleware = [DurableMiddleware(effects=[pay, "send"])]
@@ -273,7 +273,7 @@ def test_commands_and_structured_answers_survive() -> None:
         CallTools(("note", {"text": "x"}, "c1")),
         CallTools(("Order", {"number": 42}, "c2")),
     ]
-    with testing.store(), ModelServer(script) as server:
+    with testing.store(), FakeModelServer(script) as server:
 
         def work() -> Any:
             result = agent_of(server, [note], response_format=ToolStrategy(Order)).invoke(HELLO)
@@ -293,7 +293,7 @@ def test_an_agent_as_a_tool_has_a_line_of_its_own() -> None:
             return CallTools(("ask", {"who": "a"}, "c1"), ("ask", {"who": "b"}, "c2"))
         return Say(f"I am {asked}.")
 
-    with testing.store() as store, ModelServer([turn, Say("Done.")]) as server:
+    with testing.store() as store, FakeModelServer([turn, Say("Done.")]) as server:
 
         def ask(who: str) -> str:
             """Ask a colleague."""

@@ -79,11 +79,13 @@ def test_values_and_waits_in_nodes_are_found_again() -> None:
 
     def first(state: State) -> State:
         holdfast.sleep(0)
-        return {"said": [holdfast.new_id()]}
+        return {"said": [str(holdfast.context.uuid4())]}
 
     def second(state: State) -> State:
         holdfast.sleep(0)
-        seen.append((holdfast.new_id(), holdfast.now(), holdfast.rng().random()))
+        seen.append(
+            (str(holdfast.context.uuid4()), holdfast.context.now(), holdfast.context.rng().random())
+        )
         if len(seen) == 1:
             raise ConnectionError("no line")
         return {"said": [*state["said"], seen[-1][0]]}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.harness import SCRIPT, Agent
 from tests.integrations.langgraph.agent import task
 
@@ -23,7 +23,7 @@ def support(input: Any, thread_id: str | None = None) -> Any:
 
 @pytest.mark.parametrize("kill", ["entry:4", "ended:2", "entry:9"])
 def test_a_worker_resumes_what_another_one_left(tmp_path: Path, kill: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent("tests.integrations.langgraph.worker_agent", tmp_path / "a", server)
         with holdfast.open(agent.url, default=False) as store:
             support.with_options(store=store).submit(agent.run_id, task())

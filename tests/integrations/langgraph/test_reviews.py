@@ -13,11 +13,11 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langgraph.types import Interrupt
 
 from holdfast import testing
-from holdfast.errors import Refused, RunFailed, UsageError
+from holdfast.errors import Rejected, RunFailed, UsageError
 from holdfast.integrations._approving import TEXT_MAX_CHARS
 from holdfast.integrations.langgraph import DurableMiddleware, HoldfastSaver, durable_graph
 from holdfast.integrations.langgraph.asking import Question
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.langgraph.conversing import HELLO, agent_of
 
 PATIENCE_S = 20.0
@@ -26,7 +26,9 @@ PATIENCE_S = 20.0
 class Reviewed:
     """An agent that wants to delete things, each in a call of its own, and the question about it."""
 
-    def __init__(self, store: Any, server: ModelServer, allowed: list[str] | None = None) -> None:
+    def __init__(
+        self, store: Any, server: FakeModelServer, allowed: list[str] | None = None
+    ) -> None:
         self.deleted: list[str] = []
 
         def delete(what: str) -> str:
@@ -59,9 +61,9 @@ def store() -> Iterator[Any]:
         yield opened
 
 
-def calling(*what: str) -> ModelServer:
+def calling(*what: str) -> FakeModelServer:
     calls = [("delete", {"what": it}, f"c{at}") for at, it in enumerate(what)]
-    return ModelServer([CallTools(*calls), Say("Done.")])
+    return FakeModelServer([CallTools(*calls), Say("Done.")])
 
 
 def test_all_calls_are_shown_as_a_whole(store: Any) -> None:
@@ -105,7 +107,7 @@ def test_what_was_cut_is_approved_by_its_digest(store: Any) -> None:
 def test_what_was_cut_is_rejected_without_it(store: Any) -> None:
     with calling("a" * TEXT_MAX_CHARS) as server:
         reviewed = Reviewed(store, server)
-        store.refuse("t-1", reviewed.question().name, reason="Far too much.")
+        store.reject("t-1", reviewed.question().name, reason="Far too much.")
         assert "Far too much." in reviewed.result()[2]
         assert reviewed.deleted == []
 
@@ -128,7 +130,7 @@ def test_only_what_is_allowed_can_be_answered(store: Any) -> None:
         asked = reviewed.question()
         with pytest.raises(UsageError):
             store.answer("t-1", asked.name, False)
-        store.refuse("t-1", asked.name, reason="No.")
+        store.reject("t-1", asked.name, reason="No.")
         with pytest.raises(RunFailed, match=r"No\."):
             reviewed.result()
         assert reviewed.deleted == []
@@ -202,7 +204,7 @@ def test_a_review_of_one_call_goes_back_as_one_decision() -> None:
     assert question.text("r") == "May this tool be called? look(at=1)"
     assert question.resume_with(True) == {"type": "approve"}
     assert question.resume_with(False) == {"type": "reject"}
-    refused = question.refused_with(Refused("ask", "No.", "ana"))
+    refused = question.refused_with(Rejected("ask", "No.", "ana"))
     assert question.resume_with(refused) == {"type": "reject", "message": "No."}
     edited = {"type": "edit", "edited_action": {"name": "look", "args": {"at": 2}}}
     assert question.resume_with({"decisions": [edited]}) == edited

@@ -43,14 +43,14 @@ class CountedMemory:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
 
-    def list(self, *given: Any, **named: Any) -> Any:
-        found = self._memory.list(*given, **named)
+    def items(self, *given: Any, **named: Any) -> Any:
+        found = self._memory.items(*given, **named)
         self.read += len(found)
         return found
 
-    def entry(self, key: str) -> Any:
+    def item(self, key: str) -> Any:
         self.read += 1
-        return self._memory.entry(key)
+        return self._memory.item(key)
 
 
 @pytest.fixture
@@ -92,9 +92,9 @@ def test_a_list_that_grows_shares_its_groups(saver: HoldfastSaver) -> None:
     items = [f"{number} {LONG}" for number in range(4 * GROUP)]
     at = put(saver, {"items": items})
     memory = saver._shelf.memory
-    before = {row.key: row.version for row in memory.list("e/")}
+    before = {row.key: row.version for row in memory.items("e/")}
     put(saver, {"items": [*items, "one more"]}, at)
-    after = {row.key: row.version for row in memory.list("e/")}
+    after = {row.key: row.version for row in memory.items("e/")}
     assert {key: after[key] for key in before} == before
     assert values(saver)["items"] == [*items, "one more"]
 

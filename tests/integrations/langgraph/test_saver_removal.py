@@ -88,7 +88,7 @@ class Other:
 
 
 def interleaved(
-    store: holdfast.Store, removal: Callable[[HoldfastSaver], None], at: int
+    store: holdfast.types.Store, removal: Callable[[HoldfastSaver], None], at: int
 ) -> tuple[bool, HoldfastSaver]:
     """Go on with the thread before the n-th access of a removal. False if it had fewer."""
     other, remover = Other(HoldfastSaver(store)), HoldfastSaver(store)
@@ -231,7 +231,7 @@ def test_a_removal_whose_holder_is_taken_for_dead_begins_again() -> None:
 
         def steal() -> None:
             memory, key = thief._shelf.memory, keys.rewriting("t")
-            entry = memory.entry(key)
+            entry = memory.item(key)
             assert entry is not None
             assert memory.set(key, "thief", if_version=entry.version)
             assert memory.delete(key)

@@ -301,7 +301,7 @@ def test_encrypted_values_are_not_seen_in_the_file(tmp_path):
     assert found.pending_writes[0][2] == {"deep": ["canary-4" * 60]}
     with HoldfastSaver(url) as saver:
         memory = saver.store.memory("langgraph", recorded=False)
-        everything = repr([_opened(entry.value) for entry in memory.list()])
+        everything = repr([_opened(entry.value) for entry in memory.items()])
     assert "canary" not in everything
 
 

@@ -86,7 +86,7 @@ def test_a_batch_reads_first_and_the_last_write_counts(store):
 
 
 def test_a_batch_is_written_together_or_not_at_all(store):
-    with pytest.raises(holdfast.errors.ValueRefused):
+    with pytest.raises(holdfast.errors.NotSerializable):
         store.batch([PutOp(("a",), "good", {"n": 1}), PutOp(("a",), "bad", {"n": object()})])
     assert store.search(()) == []
 
@@ -319,7 +319,7 @@ def test_items_live_as_long_as_they_are_told_or_read():
 
 
 @pytest.fixture
-def expiring() -> Iterator[tuple[HoldfastStore, holdfast.Store, FakeClock]]:
+def expiring() -> Iterator[tuple[HoldfastStore, holdfast.types.Store, FakeClock]]:
     """A store with one item whose time is over, one whose time is not, and one of another memory."""
     clock = FakeClock()
     with testing.store(clock=clock) as kept:
@@ -332,7 +332,7 @@ def expiring() -> Iterator[tuple[HoldfastStore, holdfast.Store, FakeClock]]:
         store.close()
 
 
-def stored(kept: holdfast.Store) -> list[str]:
+def stored(kept: holdfast.types.Store) -> list[str]:
     """Which memories have values whose time is over, though nobody finds them any more."""
     return [memo.space for memo in kept.kept.expired_memos()]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.harness import Agent
 from tests.integrations.langgraph.stream_agent import SECOND
 
@@ -22,7 +22,7 @@ def messages(output: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("awaits", ["", "1"], ids=["sync", "async"])
 def test_tokens_live_then_replayed(tmp_path: Path, awaits: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         module = "tests.integrations.langgraph.stream_agent"
         agent = Agent(module, tmp_path / "a", server, environ={"ASYNC": awaits, "DIE": "1"})
         first = agent.life()

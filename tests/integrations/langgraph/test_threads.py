@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 from holdfast import testing
 from holdfast.errors import RunFailed, UsageError
 from holdfast.integrations.langgraph import DurableMiddleware, HoldfastSaver, durable_graph
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.langgraph.conversing import HELLO, agent_of
 
 PATIENCE_S = 20.0
@@ -196,7 +196,7 @@ def test_a_review_of_tool_calls_is_a_yes_or_no(store: Any, answer: bool, ended: 
         return f"deleted {what}"
 
     script = [CallTools(("delete", {"what": "a"}, "c1")), Say("Done.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         reviews = HumanInTheLoopMiddleware(interrupt_on={"delete": True})
         agent = agent_of(server, [delete], middleware=[reviews, DurableMiddleware()])
         support = durable_graph(f"th-review-{answer}", agent, saver=HoldfastSaver(store))
@@ -216,7 +216,7 @@ def test_a_refused_review_rejects_the_tool_calls_and_no_other_answer_is_taken(st
         raise AssertionError(what)
 
     script = [CallTools(("delete", {"what": "a"}, "c1")), Say("Left as it is.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         reviews = HumanInTheLoopMiddleware(interrupt_on={"delete": True})
         agent = agent_of(server, [delete], middleware=[reviews, DurableMiddleware()])
         support = durable_graph("th-refused", agent, saver=HoldfastSaver(store))
@@ -225,7 +225,7 @@ def test_a_refused_review_rejects_the_tool_calls_and_no_other_answer_is_taken(st
         for wrong in ("yes", {"approve": True}):
             with pytest.raises(UsageError):
                 store.answer("t-1", asked.name, wrong)
-        store.refuse("t-1", asked.name, reason="It is still needed.")
+        store.reject("t-1", asked.name, reason="It is still needed.")
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert "It is still needed." in messages[2]["content"]
         assert messages[-1]["content"] == "Left as it is."
@@ -240,7 +240,7 @@ def test_an_interrupt_inside_a_recorded_tool(store: Any) -> None:
         return f"chosen: {interrupt(f'Which {what}?')}"
 
     script = [CallTools(("choose", {"what": "lamp"}, "c1")), Say("Done.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         support = durable_graph("th-tool", agent_of(server, [choose]), saver=HoldfastSaver(store))
         handle = support.start("t-1", HELLO)
         (asked,) = questions(store)
@@ -256,7 +256,7 @@ def test_an_interrupt_inside_a_recorded_tool(store: Any) -> None:
 
 def test_a_graph_in_a_graph(store: Any) -> None:
     """An agent as a node, called twice, interrupted in between: model calls keep their keys."""
-    with ModelServer([Say("One."), Say("Two.")]) as server:
+    with FakeModelServer([Say("One."), Say("Two.")]) as server:
         agent = agent_of(server, [], name="helper")
 
         def pause(state: Any) -> Any:

@@ -145,4 +145,4 @@ def test_a_claim_of_a_run_that_is_gone_is_taken_over(store: Any) -> None:
     chat = durable_graph("tu-gone", turns.graph, saver=HoldfastSaver(store))
     assert chat.run("a", {"said": ["one"]}, thread_id="t") == {"said": ["one", "turn 1"]}
     Claims(store).release("t", "other")  # Nothing is left to give back.
-    assert store.memory("langgraph-claims").list() == []
+    assert store.memory("langgraph-claims").items() == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import effect, flow
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.langgraph.conversing import HELLO, agent_of, texts
 from tests.integrations.unloading import waits_without_a_place
 
@@ -21,7 +21,7 @@ def look(what: str) -> str:
     return f"a {what}"
 
 
-@effect(name="unloaded-pay", approve=True)
+@effect(name="unloaded-pay", needs_approval=True)
 def pay(amount: int) -> str:
     """Pay."""
     called.append(amount)
@@ -31,7 +31,7 @@ def pay(amount: int) -> str:
 @pytest.mark.parametrize("awaits", [False, True])
 def test_a_tool_that_is_an_effect_with_approval(awaits: bool) -> None:
     called.clear()
-    with ModelServer([TURN, Say("Done.")]) as server:
+    with FakeModelServer([TURN, Say("Done.")]) as server:
 
         @flow(name="unloaded-sync")
         def blocks() -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.environments import python_of
 from tests.integrations.harness import SCRIPT, Agent
 
@@ -24,7 +24,7 @@ def test_upgraded_between_crash_and_resume(
 ) -> None:
     # Two environments are loaded from disk, which takes its time on a machine that is busy.
     monkeypatch.setattr("tests.integrations.harness.PATIENCE_S", 140.0)
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(module, tmp_path / "a", server)
         first = agent.life(kill, python=str(python_of("langgraph", "lowest")))
         assert first.was_killed, first.output

@@ -12,7 +12,7 @@ from tests.integrations.program import RUN_ID, Killer
 if __name__ == "__main__":
     with holdfast.open(os.environ["STORE"]) as store:
         if kind:
-            holdfast.observe(Killer(kind, int(number)))
+            holdfast.observers.observe(Killer(kind, int(number)))
         with store.worker(flows=[support]):
             while store.get(RUN_ID).status not in ("completed", "failed", "held"):
                 store.kept.wait_for_change(0.2)

@@ -101,7 +101,7 @@ def test_a_tool_that_nobody_names_is_an_effect_known_by_its_call(store) -> None:
     started = next(it for it in store.history("r") if it.kind == "step_started")
     assert bank.calls == [("pay", started.body["key"])]  # The server got the key in `_meta`.
     assert started.body["args"] == {"arguments": {"amount": 3}}
-    assert started.body["on_doubt"] == "ask"
+    assert started.body["on_doubt"] == "hold"
 
 
 def test_calls_without_an_id_are_known_by_their_place(store) -> None:
@@ -369,7 +369,7 @@ def test_an_effect_inside_a_step_tells_the_way_out(store) -> None:
                     await client.call_tool("pay", {"amount": 1})
                 )
 
-            return await aio.call("both", both)
+            return await aio.run_step("both", both)
 
     with pytest.raises(Exception, match=r"steps=\['pay'\].*KEY_META"):
         run(work)
@@ -379,7 +379,7 @@ def test_an_effect_inside_a_step_tells_the_way_out(store) -> None:
 def test_a_bare_client_inside_an_effect_of_the_user(store) -> None:
     bank = Bank()
 
-    @effect(name="mc.pay", approve=False)
+    @effect(name="mc.pay", needs_approval=False)
     async def pay(amount: int) -> str:
         async with Client(bank.server) as client:
             meta = {KEY_META: holdfast.idempotency_key()}

@@ -60,7 +60,7 @@ class Cut(Client):
 
 async def in_turns(client: Any, first: bool) -> None:
     del first
-    async for said in aio.turns([], limit=3):
+    async for said in aio.turns([], max_turns=3):
         if len(said) == 2:
             return
         tool, given = [("look", {}), ("refund", {"amount": 1})][len(said)]
@@ -89,7 +89,7 @@ async def in_branches(client: Any, first: bool) -> None:
 async def by_place(client: Any, first: bool) -> None:
     """Calls without an id."""
     del first
-    async for said in aio.turns([], limit=3):
+    async for said in aio.turns([], max_turns=3):
         if len(said) == 2:
             return
         if not said:

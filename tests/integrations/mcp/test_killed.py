@@ -11,7 +11,7 @@ import holdfast
 from holdfast import aio
 from holdfast.errors import RunHeld
 from holdfast.integrations.mcp import durable
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.environments import python_of
 from tests.integrations.harness import ANSWER, SCRIPT, Agent
 
@@ -23,7 +23,7 @@ def is_model(step) -> bool:
 
 
 def test_undisturbed(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         life = Agent(AGENT, tmp_path / "a", server).check_undisturbed(is_model)
     others = [step.key for step in life.steps if not is_model(step)]
     hinted = [
@@ -36,7 +36,7 @@ def test_undisturbed(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["entry", "ended"])
 def test_killed_everywhere(tmp_path: Path, kind: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server)
         assert (
             agent.check_killed_everywhere(is_model, kinds=kind) >= {"entry": 10, "ended": 5}[kind]
@@ -47,7 +47,7 @@ def test_killed_everywhere(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kill", ["entry:6", "entry:8", "ended:3"])
 def test_resumed_with_the_newest_version_of_the_sdk(tmp_path: Path, kill: str) -> None:
     lowest, newest = (str(python_of("mcp", edge)) for edge in ("lowest", "newest"))
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server)
         first = agent.life(kill, python=lowest)
         assert first.was_killed, first.output
@@ -60,7 +60,7 @@ def test_resumed_with_the_newest_version_of_the_sdk(tmp_path: Path, kill: str) -
 
 @pytest.mark.timeout(300)
 def test_another_prompt_on_resume_is_held_as_diverged(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server)
         assert agent.life("entry:6").was_killed
         agent.environ["PROMPT"] = " Be quick."
@@ -73,7 +73,7 @@ def test_another_prompt_on_resume_is_held_as_diverged(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_killed_again_and_again_on_a_server(postgres_url: str, tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server, store=postgres_url)
         kills = 0
         while (life := agent.life("entry:3")).was_killed:

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation, TextContent
 
 import holdfast
-from holdfast import Budget, ask, effect, flow, step, turns, wait
+from holdfast import Budget, ask, effect, flow, step, turns, wait_for_signal
 from holdfast.errors import RunFailed, RunHeld, UsageError
 from holdfast.integrations.mcp import reading
 from holdfast.integrations.mcp.server import runs_server
@@ -45,7 +45,7 @@ def pay(amount: int) -> str:
     raise TimeoutError("no answer")
 
 
-@effect(name="ms.send", approve=True)
+@effect(name="ms.send", needs_approval=True)
 def send(to: str) -> str:
     return f"sent to {to}"
 
@@ -72,7 +72,7 @@ def choose() -> str:
 
 @flow(name="ms.listen")
 def listen() -> str:
-    return f"heard {wait('news', type=str)}"
+    return f"heard {wait_for_signal('news', type=str)}"
 
 
 @flow(name="ms.broken")
@@ -82,7 +82,7 @@ def broken() -> str:
 
 @flow(name="ms.spend", budget=Budget(steps=1))
 def spend() -> int:
-    for state in turns({"n": 0}, limit=5):
+    for state in turns({"n": 0}, max_turns=5):
         search(str(state["n"]))
         state["n"] += 1
         if state["n"] == 3:
@@ -119,13 +119,15 @@ def store():
 
 
 @asynccontextmanager
-async def assistant(store: holdfast.Store, actor: str | None = None) -> AsyncIterator[Assistant]:
+async def assistant(
+    store: holdfast.types.Store, actor: str | None = None
+) -> AsyncIterator[Assistant]:
     me = Implementation(name="desk\u202etop", version="1")
     async with Client(runs_server(store, actor=actor), client_info=me) as client:
         yield Assistant(client)
 
 
-def waiting(store: holdfast.Store, flow: Any, run_id: str, *args: Any) -> None:
+def waiting(store: holdfast.types.Store, flow: Any, run_id: str, *args: Any) -> None:
     """Submit a run and let a worker execute it until it waits for somebody."""
     flow.submit(run_id, *args)
     with store.worker(flows=[flow]):
@@ -244,7 +246,7 @@ def test_many_values_are_cut_too(store) -> None:
 
 
 def test_what_cannot_be_seen_is_written_out_and_secrets_are_masked(store) -> None:
-    holdfast.secret("bank_token", "s3cr3t-canary-98")
+    holdfast.redaction.register_secret("bank_token", "s3cr3t-canary-98")
     look.run("r", "a\u202eb\x1b[31mc\u200bd\U000e0041e\ufe0f ä\n s3cr3t-canary-98")
 
     async def work() -> None:

@@ -14,7 +14,7 @@ from openai.lib.responses_tool_runner import AsyncResponsesToolRunner, Responses
 import holdfast
 from holdfast import NOT_DONE, Done, ask, flow
 from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
-from holdfast.integrations.openai import aio_ledger, ledger
+from holdfast.integrations.openai import async_ledger, ledger
 from holdfast.integrations.tools import Tools, tool
 from tests.integrations import world
 from tests.integrations.program import QUESTION, RUN_ID, main, server_url
@@ -112,7 +112,7 @@ def runner(task: str) -> str:
 
 @flow
 async def async_runner(task: str) -> str:
-    book = aio_ledger(tools)
+    book = async_ledger(tools)
     loop = AsyncResponsesToolRunner(functions=book.functions)
     params: Any = {"model": "test", "input": task}
     async with (

@@ -23,8 +23,8 @@ from holdfast import flow
 from holdfast.errors import RunHeld
 from holdfast.integrations.http import DurableTransport
 from holdfast.integrations.openai import boundary, ledger
-from holdfast.integrations.tools import Result, Tools, tool
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.integrations.tools import ToolResult, Tools, tool
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.environments import python_of
 from tests.integrations.harness import SCRIPT, Agent
 from tests.integrations.sizes import bytes_of
@@ -42,7 +42,7 @@ def client() -> OpenAI:
     )
 
 
-def closing_client(server: ModelServer) -> OpenAI:
+def closing_client(server: FakeModelServer) -> OpenAI:
     URL.append(server.url)
     return client()
 
@@ -108,7 +108,7 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_stream_is_seen_live_and_replayed_from_the_record(store: Any) -> None:
-    with ModelServer([Say("one two three", pause=0.05)]) as server:
+    with FakeModelServer([Say("one two three", pause=0.05)]) as server:
         URL.append(server.url)
         STOP.append(True)
         with pytest.raises(KeyboardInterrupt):
@@ -125,7 +125,7 @@ def test_a_stream_is_seen_live_and_replayed_from_the_record(store: Any) -> None:
 
 
 def test_a_stream_that_is_cut_is_asked_again(store: Any) -> None:
-    with ModelServer([Say("one two three")]) as server:
+    with FakeModelServer([Say("one two three")]) as server:
         URL.append(server.url)
         server.cut_stream(after_events=2)
         with pytest.raises(Exception, match="fail"):
@@ -140,7 +140,7 @@ def test_errors_are_told_alike_live_and_replayed_and_a_busy_model_is_one_step(st
         CallTools(("gone", {}, "call_c")),
         Say("done"),
     ]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         URL.append(server.url)
         server.fail_next(500)
         STOP.append(True)
@@ -163,7 +163,7 @@ def test_another_prompt_is_held_as_diverged(store: Any) -> None:
     def diverging() -> Any:
         return chat_of(prompt[0])
 
-    with ModelServer([CallTools(("look", {"x": 1}, "call_a")), Say("done")]) as server:
+    with FakeModelServer([CallTools(("look", {"x": 1}, "call_a")), Say("done")]) as server:
         URL.append(server.url)
         STOP.append(True)
         with pytest.raises(KeyboardInterrupt):
@@ -179,7 +179,7 @@ chat_of = chat.fn
 
 
 def test_the_key_of_the_account_is_not_in_the_store(store: Any, tmp_path: Path) -> None:
-    with ModelServer([CallTools(("look", {"x": 1}, "call_a")), Say("done")]) as server:
+    with FakeModelServer([CallTools(("look", {"x": 1}, "call_a")), Say("done")]) as server:
         URL.append(server.url)
         chat.run("k", "go")
     store.close()
@@ -190,7 +190,7 @@ def test_the_key_of_the_account_is_not_in_the_store(store: Any, tmp_path: Path) 
 
 def test_outside_a_run_nothing_is_different(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    with ModelServer([CallTools(("look", {"x": 1}, "call_a")), Say("done")]) as server:
+    with FakeModelServer([CallTools(("look", {"x": 1}, "call_a")), Say("done")]) as server:
         URL.append(server.url)
         assert chat_of("go")[0].startswith("found 1")
         book = ledger(tools)
@@ -218,14 +218,14 @@ def test_a_checkpoint_with_pending_work_is_made_resumable() -> None:
         functions = [RegisteredFunction(definition(name), execute) for name, execute in pairs]
         return ResponsesToolRunner(functions=functions)
 
-    with ModelServer(script) as server, closing_client(server) as openai:
+    with FakeModelServer(script) as server, closing_client(server) as openai:
         params: Any = {"model": "test", "input": "go"}
         with pytest.raises(ToolRunnerError):
             runner(lambda _: "real", dies).run(
                 openai, params, ledger=ResponsesToolLedger("r", saved.append)
             )
         assert saved[-1]["phase"] == "pending"
-        resumable = boundary(saved[-1], {"call_b": Result("call_b", "recorded")})
+        resumable = boundary(saved[-1], {"call_b": ToolResult("call_b", "recorded")})
         book = ResponsesToolLedger("r", saved.append, resumable)
         assert runner(dies, dies).run(openai, params, ledger=book).output_text == "done"
         outputs = [it["output"] for it in saved[-1]["history"] if it.get("output")]
@@ -247,7 +247,7 @@ def test_500_turns_cost_what_their_messages_cost(store: Any, tmp_path: Path) -> 
         sizes.append(grown())
         return turns[request.turn]
 
-    with ModelServer([*turns[:250], measured, *turns[251:], Say("done")]) as server:
+    with FakeModelServer([*turns[:250], measured, *turns[251:], Say("done")]) as server:
         URL.append(server.url)
         before = grown()
         chat.run("long", "go")
@@ -261,7 +261,7 @@ def test_500_turns_cost_what_their_messages_cost(store: Any, tmp_path: Path) -> 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("variant", ["chat", "runner"])
 def test_the_sdk_is_upgraded_between_crash_and_resume(tmp_path: Path, variant: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(
             "tests.integrations.openai.agent",
             tmp_path / "a",

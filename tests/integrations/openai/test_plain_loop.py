@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.scripts import ROOT, play_example, run
 
 EXAMPLES = ROOT / "examples" / "integrations"
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(folder: Path, output: str, server: ModelServer) -> None:
+def check(folder: Path, output: str, server: FakeModelServer) -> None:
     assert "2 letters answered" in output, output
     assert (folder / "bank.txt").read_text() == "1001 30\n"
     sent = [json.loads(line) for line in (folder / "outbox.jsonl").read_text().splitlines()]
@@ -63,7 +63,7 @@ def check(folder: Path, output: str, server: ModelServer) -> None:
 
 
 def test_the_script_as_it_was_does_its_work(folder: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         done = run([str(EXAMPLES / BEFORE)], folder, server)
         assert done.returncode == 0, done.stderr
         check(folder, done.stdout, server)
@@ -71,7 +71,7 @@ def test_the_script_as_it_was_does_its_work(folder: Path) -> None:
 
 
 def test_the_durable_script_undisturbed_and_again(folder: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         outputs = []
         for _ in range(2):  # The second time all is recorded: nobody is asked.
             done = run([str(EXAMPLES / AFTER)], folder, server)

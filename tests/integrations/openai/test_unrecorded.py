@@ -15,8 +15,8 @@ import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
-from holdfast.integrations.openai import ModelNotRecorded, aio_ledger, ledger
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.integrations.openai import ModelNotRecorded, async_ledger, ledger
+from holdfast.testing import CallTools, FakeModelServer, Say
 
 SCRIPT = [CallTools(("look", {"x": 1}, "call_a")), Say("Done.")]
 PARAMS: Any = {"model": "test", "input": "Look."}
@@ -29,7 +29,7 @@ def look(x: int) -> str:
     return "found"
 
 
-def asked(server: ModelServer, transport: Any = None, **given: Any) -> str:
+def asked(server: FakeModelServer, transport: Any = None, **given: Any) -> str:
     http = httpx2.Client(transport=transport)
     with OpenAI(base_url=f"{server.url}/v1", api_key="key", http_client=http) as client:
         book = ledger([look], **given)
@@ -37,10 +37,10 @@ def asked(server: ModelServer, transport: Any = None, **given: Any) -> str:
         return runner.run(client, PARAMS, ledger=book).output_text
 
 
-async def asked_async(server: ModelServer, transport: Any = None, **given: Any) -> str:
+async def asked_async(server: FakeModelServer, transport: Any = None, **given: Any) -> str:
     http = httpx2.AsyncClient(transport=transport)
     async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key="key", http_client=http) as client:
-        book = aio_ledger([look], **given)
+        book = async_ledger([look], **given)
         runner = AsyncResponsesToolRunner(functions=book.functions)
         return (await runner.run(client, PARAMS, ledger=book)).output_text
 
@@ -49,7 +49,7 @@ async def asked_async(server: ModelServer, transport: Any = None, **given: Any) 
 def test_it_is_stopped_with_the_way_out(tmp_path: Path, colour: str) -> None:
     CALLED.clear()
     mended: list[bool] = []
-    with ModelServer(SCRIPT) as server, holdfast.open(f"sqlite:///{tmp_path}/r.db") as store:
+    with FakeModelServer(SCRIPT) as server, holdfast.open(f"sqlite:///{tmp_path}/r.db") as store:
 
         @flow(name="unrecorded")
         def sync() -> str:
@@ -73,7 +73,7 @@ def test_it_is_stopped_with_the_way_out(tmp_path: Path, colour: str) -> None:
 
 def test_a_block_is_stopped_too(tmp_path: Path) -> None:
     with (
-        ModelServer(SCRIPT) as server,
+        FakeModelServer(SCRIPT) as server,
         holdfast.open(f"sqlite:///{tmp_path}/r.db") as store,
     ):
         with pytest.raises(ModelNotRecorded, match="durable transport"), holdfast.run("r"):
@@ -85,7 +85,7 @@ def test_a_block_is_stopped_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("transport", [None, DurableTransport(record=lambda _request: False)])
 def test_who_says_so_may_ask_again(tmp_path: Path, transport: Any) -> None:
-    with ModelServer(SCRIPT) as server, holdfast.open(f"sqlite:///{tmp_path}/r.db"):
+    with FakeModelServer(SCRIPT) as server, holdfast.open(f"sqlite:///{tmp_path}/r.db"):
         with holdfast.run("r"):
             assert asked(server, transport, asks_again=True) == "Done."
         assert server.count == 2
@@ -94,6 +94,6 @@ def test_who_says_so_may_ask_again(tmp_path: Path, transport: Any) -> None:
 
 
 def test_outside_a_run_nothing_is_asked_of_the_client() -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         assert asked(server) == "Done."
         assert asyncio.run(asked_async(server)) == "Done."

@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 
 import holdfast
 from holdfast import NOT_DONE, Done, effect, flow
-from holdfast.integrations.openai_agents import ask_people, durable_runner
+from holdfast.integrations.openai_agents import ask_people, install_durable_runner
 from tests.integrations import world
 from tests.integrations.program import RUN_ID, main, server_url
 
@@ -75,6 +75,6 @@ def agent_sync(task: str) -> str:
 
 if __name__ == "__main__":
     set_tracing_disabled(True)
-    durable_runner(approvals="ask")
+    install_durable_runner(approvals="ask")
     chosen = agent_sync if os.environ.get("MODE") == "sync" else agent
     main(lambda: chosen.run(RUN_ID, "Refund order 42"))

@@ -7,7 +7,7 @@ import pytest
 from agents import set_tracing_disabled
 
 import holdfast
-from holdfast.integrations.openai_agents import durable_runner
+from holdfast.integrations.openai_agents import install_durable_runner
 from tests.integrations.environments import SOURCES
 from tests.integrations.openai_agents.made import Loop
 
@@ -18,7 +18,7 @@ collect_ignore = [] if (Path(sys.prefix) / SOURCES).exists() else ["test_upstrea
 def _durable():
     """Nothing is sent to the provider of traces; each test begins with the plain runner."""
     set_tracing_disabled(disabled=True)
-    durable_runner()
+    install_durable_runner()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel
 from openai import AsyncOpenAI
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 
 KEY = "sk-never-to-be-stored"
 
@@ -36,14 +36,14 @@ class Loop:
         self._loop.close()
 
 
-def model(server: ModelServer, api: str = "responses", retries: int = 2) -> Any:
+def model(server: FakeModelServer, api: str = "responses", retries: int = 2) -> Any:
     client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=retries)
     _clients.append(client)
     kind = OpenAIChatCompletionsModel if api == "chat" else OpenAIResponsesModel
     return kind(model="test", openai_client=client)
 
 
-def helper(server: ModelServer, *tools: Any, name: str = "support", **more: Any) -> Agent[Any]:
+def helper(server: FakeModelServer, *tools: Any, name: str = "support", **more: Any) -> Agent[Any]:
     return Agent(name=name, instructions="Help.", model=model(server), tools=list(tools), **more)
 
 

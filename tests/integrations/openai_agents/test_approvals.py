@@ -14,8 +14,8 @@ from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_
 
 from holdfast import flow
 from holdfast.errors import RunFailed, UsageError
-from holdfast.integrations.openai_agents import ask_people, durable_runner
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.integrations.openai_agents import ask_people, install_durable_runner
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.openai_agents.made import helper, keys, said
 
 BOTH = CallTools(("pay", {"n": 1}, "call_1"), ("pay", {"n": 2}, "call_2"))
@@ -46,8 +46,8 @@ async def answered(store: Any, answers: dict[str, bool]) -> list[str]:
 
 def test_a_person_is_asked_and_the_answers_are_obeyed(store, go):
     calls: list[int] = []
-    durable_runner(approvals="ask")
-    with ModelServer([BOTH, Say("Done.")]) as server:
+    install_durable_runner(approvals="ask")
+    with FakeModelServer([BOTH, Say("Done.")]) as server:
         agent = helper(server, paying(calls))
 
         @flow(name="asking")
@@ -73,8 +73,8 @@ def test_a_person_is_asked_and_the_answers_are_obeyed(store, go):
 @pytest.mark.parametrize("approvals", [None, "ask"])
 def test_outside_runs_and_unless_asked_for_the_program_decides(store, go, approvals):
     calls: list[int] = []
-    durable_runner(approvals=approvals)
-    with ModelServer([BOTH, Say("Done.")]) as server:
+    install_durable_runner(approvals=approvals)
+    with FakeModelServer([BOTH, Say("Done.")]) as server:
         agent = helper(server, paying(calls))
 
         async def work() -> str:
@@ -99,7 +99,7 @@ async def refused(store: Any, reason: str) -> list[str]:
     while len(found := await asyncio.to_thread(store.questions)) < 2:
         await asyncio.sleep(0.01)
     for it in found:
-        await asyncio.to_thread(store.refuse, it.run_id, it.name, reason=reason, actor="ana")
+        await asyncio.to_thread(store.reject, it.run_id, it.name, reason=reason, actor="ana")
     return [it.name for it in found]
 
 
@@ -107,8 +107,8 @@ async def refused(store: Any, reason: str) -> list[str]:
 def test_who_refuses_rejects_the_call_and_the_model_is_told_why(store, go, streamed):
     calls: list[int] = []
     breaks = [True]
-    durable_runner(approvals="ask")
-    with ModelServer([BOTH, Say("Done.")]) as server:
+    install_durable_runner(approvals="ask")
+    with FakeModelServer([BOTH, Say("Done.")]) as server:
         agent = helper(server, paying(calls))
 
         async def stream(given: Any) -> Any:
@@ -141,9 +141,9 @@ def test_who_refuses_rejects_the_call_and_the_model_is_told_why(store, go, strea
 @pytest.mark.parametrize("call_id", ["k" * 400, "a/b#c[1]:é\0", "k" * 195])
 def test_calls_with_ids_of_any_form_are_asked_about(store, go, call_id):
     calls: list[int] = []
-    durable_runner(approvals="ask")
+    install_durable_runner(approvals="ask")
     made = CallTools(("pay", {"n": 1}, f"{call_id}1"), ("pay", {"n": 2}, f"{call_id}2"))
-    with ModelServer([made, Say("Done.")]) as server:
+    with FakeModelServer([made, Say("Done.")]) as server:
         agent = helper(server, paying(calls))
 
         @flow(name="odd_ids")
@@ -166,10 +166,10 @@ def test_a_runner_of_the_program_is_not_replaced():
     mine = Mine()
     set_default_agent_runner(mine)
     try:
-        durable_runner()
+        install_durable_runner()
         assert get_default_agent_runner() is mine
         with pytest.raises(UsageError, match="your own default runner, Mine"):
-            durable_runner(approvals="ask")
+            install_durable_runner(approvals="ask")
         assert get_default_agent_runner() is mine
     finally:
         set_default_agent_runner(None)
@@ -185,7 +185,7 @@ def decided(store: Any, go: Any, decide: Callable[[Any], None]) -> tuple[list[st
     """Let an agent send, and replay it: what was sent, and what the model was told of the call."""
     sent: list[str] = []
     breaks = [True]
-    durable_runner(approvals="ask")
+    install_durable_runner(approvals="ask")
 
     @function_tool(needs_approval=True)
     def send(text: str) -> str:
@@ -197,7 +197,7 @@ def decided(store: Any, go: Any, decide: Callable[[Any], None]) -> tuple[list[st
             await asyncio.sleep(0.01)
         await asyncio.to_thread(decide, found[0])
 
-    with ModelServer([SEND, Say("Done.")]) as server:
+    with FakeModelServer([SEND, Say("Done.")]) as server:
         agent = helper(server, send)
 
         @flow(name="long_ones")
@@ -248,7 +248,7 @@ def test_a_long_call_is_approved_by_its_digest(store, go):
 
 def test_a_long_call_that_is_refused_is_told_to_the_model(store, go):
     def decide(asked: Any) -> None:
-        store.refuse("r", asked.name, reason="Far too much.")
+        store.reject("r", asked.name, reason="Far too much.")
 
     assert decided(store, go, decide) == ([], ["Far too much."])
     assert "send:call_1" not in keys(store, "r")

@@ -13,7 +13,7 @@ from agents import Agent, RunContextWrapper, Runner, function_tool
 import holdfast
 from holdfast import effect, flow
 from holdfast.errors import RunFailed
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.openai_agents.made import Loop, helper, keys
 
 
@@ -64,20 +64,22 @@ def refund(ctx: RunContextWrapper[Ctx], order: str) -> str:
     return "refunded"
 
 
-def test_steps_and_effects_leave_their_traces(store: holdfast.Store, go: Loop) -> None:
+def test_steps_and_effects_leave_their_traces(store: holdfast.types.Store, go: Loop) -> None:
     script = [
         CallTools(("identify", {"name": "ana"}, "call_1")),
         CallTools(("refund", {"order": "7"}, "call_2")),
         Say("Done."),
     ]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         live, replayed = resumed(go, helper(server, identify, refund))
         assert server.count == 3
     assert shown(live) == shown(replayed) == ("ana", ["7 to ana"])
     assert "context refund:call_2" in keys(store, "r")
 
 
-def test_tools_side_by_side_leave_what_the_last_one_wrote(store: holdfast.Store, go: Loop) -> None:
+def test_tools_side_by_side_leave_what_the_last_one_wrote(
+    store: holdfast.types.Store, go: Loop
+) -> None:
     turns: list[asyncio.Event] = []
 
     @function_tool
@@ -96,27 +98,27 @@ def test_tools_side_by_side_leave_what_the_last_one_wrote(store: holdfast.Store,
         return "quick"
 
     script = [CallTools(("slow", {}, "call_1"), ("quick", {}, "call_2")), Say("Done.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         live, replayed = resumed(go, helper(server, slow, quick))
     assert shown(live) == shown(replayed) == ("slow", ["quick", "slow"])
     assert len(turns) == 1
 
 
-def test_what_cannot_be_kept_is_refused(store: holdfast.Store, go: Loop) -> None:
+def test_what_cannot_be_kept_is_refused(store: holdfast.types.Store, go: Loop) -> None:
     @function_tool
     def connect(ctx: RunContextWrapper[Ctx]) -> str:
         ctx.context.client = threading.Lock()
         return "connected"
 
     with (
-        ModelServer([CallTools(("connect", {}, "call_1")), Say("Done.")]) as server,
+        FakeModelServer([CallTools(("connect", {}, "call_1")), Say("Done.")]) as server,
         pytest.raises(RunFailed, match="the tool connect changed client"),
     ):
         go(played(helper(server, connect))[0].run("r"))
 
 
 def test_an_effect_that_records_its_context_is_told_how_not_to(
-    store: holdfast.Store, go: Loop
+    store: holdfast.types.Store, go: Loop
 ) -> None:
     @function_tool
     @effect(name="context pay")
@@ -124,7 +126,7 @@ def test_an_effect_that_records_its_context_is_told_how_not_to(
         raise AssertionError("it is not called")
 
     with (
-        ModelServer([CallTools(("pay", {}, "call_1")), Say("Done.")]) as server,
+        FakeModelServer([CallTools(("pay", {}, "call_1")), Say("Done.")]) as server,
         pytest.raises(RunFailed, match=r"@effect\(…, unrecorded=\('ctx',\)\)"),
     ):
         go(played(helper(server, pay))[0].run("r"))

@@ -11,7 +11,7 @@ from agents import Model, ModelBehaviorError, ModelSettings, ModelTracing, Runne
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.openai_agents._models import DurableModel
-from holdfast.testing import ModelServer, Say
+from holdfast.testing import FakeModelServer, Say
 from tests.integrations.openai_agents.made import helper, model
 
 TEXT = "One two three four."
@@ -80,7 +80,7 @@ async def leave(agent: Any, how: str) -> None:
 @pytest.mark.parametrize("how", ["cancelled", "after_turn", "closed", "forgotten"])
 def test_who_leaves_a_stream_has_made_a_call_of_its_own(store, go, how, then):
     breaks = [True]
-    with ModelServer([Say(TEXT)]) as server:
+    with FakeModelServer([Say(TEXT)]) as server:
         agent = helper(server)
         stalling = agent.model = Stalling(model(server))
 
@@ -108,7 +108,7 @@ def test_who_leaves_a_stream_has_made_a_call_of_its_own(store, go, how, then):
 
 def test_who_cancels_at_the_end_of_an_answer_has_it_recorded(store, go):
     breaks = [True]
-    with ModelServer([Say(TEXT)]) as server:
+    with FakeModelServer([Say(TEXT)]) as server:
         agent = helper(server)
 
         @flow(name="last_moment")
@@ -132,7 +132,7 @@ def test_who_cancels_at_the_end_of_an_answer_has_it_recorded(store, go):
 
 def test_a_time_limit_of_the_sdk_asks_again_in_the_same_step(store, go):
     """It cancels the task that reads, and not the one that asks."""
-    with ModelServer([Say(TEXT)]) as server:
+    with FakeModelServer([Say(TEXT)]) as server:
         stalling = Stalling(model(server))
 
         @flow(name="limited")
@@ -163,7 +163,7 @@ def test_a_time_limit_of_the_sdk_asks_again_in_the_same_step(store, go):
 def test_a_stream_without_an_answer_is_the_same_again_for_who_goes_on(store, go, end):
     seen: list[str] = []
     breaks = [True]
-    with ModelServer([Say(TEXT, end=end)]) as server:
+    with FakeModelServer([Say(TEXT, end=end)]) as server:
         agent = helper(server)
 
         @flow(name="ending_goes_on")
@@ -191,7 +191,7 @@ def test_a_stream_without_an_answer_is_the_same_again_for_who_goes_on(store, go,
 @pytest.mark.parametrize("end", ["incomplete", "failed"])
 def test_a_run_that_failed_of_it_asks_again(store, go, end):
     ends = [end, "complete"]
-    with ModelServer([lambda _request: Say(TEXT, end=ends.pop(0))]) as server:
+    with FakeModelServer([lambda _request: Say(TEXT, end=ends.pop(0))]) as server:
         agent = helper(server)
 
         @flow(name="asking_again")
@@ -208,7 +208,7 @@ def test_a_run_that_failed_of_it_asks_again(store, go, end):
 def test_an_answer_in_one_piece_is_told_in_a_run_as_outside_one(store, go, end):
     """Some releases return what there is, and others raise."""
     breaks = [True]
-    with ModelServer([Say(TEXT, end=end)]) as server:
+    with FakeModelServer([Say(TEXT, end=end)]) as server:
         agent = helper(server)
 
         async def told() -> str:
@@ -252,7 +252,7 @@ class Tidy(Model):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_who_leaves_a_stream_does_not_cut_the_clean_up_of_the_provider(store, go, inside):
-    with ModelServer([Say(TEXT)]) as server:
+    with FakeModelServer([Say(TEXT)]) as server:
         agent = helper(server)
 
         async def work() -> None:

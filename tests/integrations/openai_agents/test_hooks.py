@@ -40,9 +40,9 @@ else:
 from agents.run_internal import run_loop, tool_execution
 before = run_loop.__dict__.get("get_model"), dict(vars(tool_execution)), get_default_agent_runner()
 
-from holdfast.integrations.openai_agents import durable_runner
+from holdfast.integrations.openai_agents import install_durable_runner
 try:
-    durable_runner()
+    install_durable_runner()
 except ImportError as error:
     print(error)
 after = run_loop.__dict__.get("get_model"), dict(vars(tool_execution)), get_default_agent_runner()

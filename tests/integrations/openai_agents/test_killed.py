@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.harness import SCRIPT, Agent
 
 WAYS = list(itertools.product(("responses", "chat"), ("awaited", "streamed", "sync")))
@@ -16,14 +16,14 @@ def is_model(step) -> bool:
     return step.name == "model"
 
 
-def of(folder: Path, server: ModelServer, api: str, mode: str, **more) -> Agent:
+def of(folder: Path, server: FakeModelServer, api: str, mode: str, **more) -> Agent:
     environ = {"API": api, "MODE": mode}
     return Agent("tests.integrations.openai_agents.agent", folder, server, environ=environ, **more)
 
 
 @pytest.mark.parametrize(("api", "mode"), WAYS)
 def test_undisturbed(tmp_path: Path, api: str, mode: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         life = of(tmp_path / "a", server, api, mode).check_undisturbed(is_model)
         assert [it.key for it in life.steps if is_model(it)] == ["model:support", "model:support#2"]
         assert server.counts == {api: 2}
@@ -41,6 +41,6 @@ def test_undisturbed(tmp_path: Path, api: str, mode: str) -> None:
     ],
 )
 def test_killed_everywhere(tmp_path: Path, api: str, mode: str, kinds: str, least: int) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = of(tmp_path / "a", server, api, mode)
         assert agent.check_killed_everywhere(is_model, kinds=kinds) > least

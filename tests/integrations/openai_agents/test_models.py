@@ -16,7 +16,7 @@ from agents.retry import ModelRetrySettings, retry_policies
 
 from holdfast import flow
 from holdfast.errors import RunFailed, RunHeld
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.openai_agents.made import KEY, helper, keys, model
 
 TEXT = "One two three four five six seven eight."
@@ -70,7 +70,7 @@ def test_pieces_are_seen_live_and_the_recorded_part_is_replayed(store, go, api):
 
     seen: list[str] = []
     script = [CallTools(("look", {}, "call_1"), say="Looking."), Say(TEXT)]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         agent = helper(server, look)
         waiting = agent.model = Waiting(model(server, api))
 
@@ -95,7 +95,7 @@ def test_pieces_are_seen_live_and_the_recorded_part_is_replayed(store, go, api):
 def test_a_recorded_text_is_replayed_as_one_piece(store, go):
     seen: list[str] = []
     breaks = [True]
-    with ModelServer([Say(TEXT)]) as server:
+    with FakeModelServer([Say(TEXT)]) as server:
         agent = helper(server)
 
         @flow(name="one_piece")
@@ -117,7 +117,7 @@ def test_a_recorded_text_is_replayed_as_one_piece(store, go):
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("status", [500, 529])
 def test_a_provider_that_stumbles_is_asked_again_within_the_step(store, go, status, streamed):
-    with ModelServer([Say("Fine.")]) as server:
+    with FakeModelServer([Say("Fine.")]) as server:
         server.fail_next(status, retry_after=0.001)
         agent = helper(server)
 
@@ -134,7 +134,7 @@ def test_a_provider_that_stumbles_is_asked_again_within_the_step(store, go, stat
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_provider_that_fails_fails_the_run_which_is_taken_up_with_a_new_call(store, go, streamed):
-    with ModelServer([Say("Fine.")]) as server:
+    with FakeModelServer([Say("Fine.")]) as server:
         server.fail_next(500)
         agent = helper(server)
         agent.model = model(server, retries=0)
@@ -165,7 +165,7 @@ def test_the_retries_of_the_sdk_see_the_error_of_the_provider_again_on_replay(st
         )
     )
     breaks = [True]
-    with ModelServer([Say("Fine.")]) as server:
+    with FakeModelServer([Say("Fine.")]) as server:
         server.fail_next(500)
         agent = helper(server, model_settings=settings)
         agent.model = model(server, retries=0)
@@ -187,7 +187,7 @@ def test_the_retries_of_the_sdk_see_the_error_of_the_provider_again_on_replay(st
 
 def test_another_prompt_on_resume_is_held_as_diverged(store, go):
     breaks = [True]
-    with ModelServer([Say("Fine.")]) as server:
+    with FakeModelServer([Say("Fine.")]) as server:
         agent = helper(server)
 
         @flow(name="edited")
@@ -216,7 +216,7 @@ def test_outside_a_run_nothing_is_recorded_and_no_store_is_opened(tmp_path, monk
         called.append(n)
         return "saw it"
 
-    with ModelServer([CallTools(("look", {"n": 1}, "call_1")), Say("Fine.")]) as server:
+    with FakeModelServer([CallTools(("look", {"n": 1}, "call_1")), Say("Fine.")]) as server:
         agent = helper(server, look)
         assert go(Runner.run(agent, "Go on.")).final_output == "Fine."
         seen: list[str] = []
@@ -226,7 +226,7 @@ def test_outside_a_run_nothing_is_recorded_and_no_store_is_opened(tmp_path, monk
 
 
 def test_usage_is_counted_and_the_key_is_not_stored(store, go, tmp_path):
-    with ModelServer([Say("Fine.")]) as server:
+    with FakeModelServer([Say("Fine.")]) as server:
         agent = helper(server)
 
         @flow(name="counted")

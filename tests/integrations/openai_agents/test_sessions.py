@@ -14,7 +14,7 @@ import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.openai_agents import DurableSession
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.openai_agents.made import helper, keys
 
 
@@ -50,7 +50,7 @@ def test_what_a_run_adds_is_there_once_however_often_it_breaks(store, go):
     def look() -> str:
         return "saw it"
 
-    with ModelServer([CallTools(("look", {}, "call_1")), Say("Fine.")]) as server:
+    with FakeModelServer([CallTools(("look", {}, "call_1")), Say("Fine.")]) as server:
         agent = helper(server, look)
 
         @flow(name="kept")
@@ -76,7 +76,7 @@ def test_what_a_run_adds_is_there_once_however_often_it_breaks(store, go):
 
 
 def test_a_later_run_goes_on_with_the_conversation(store, go):
-    with ModelServer([Say("First."), Say("Second.")]) as server:
+    with FakeModelServer([Say("First."), Say("Second.")]) as server:
         agent = helper(server)
 
         @flow(name="going_on")
@@ -90,7 +90,7 @@ def test_a_later_run_goes_on_with_the_conversation(store, go):
 
 
 def test_it_works_in_a_blocking_flow(store):
-    with ModelServer([Say("First.")]) as server:
+    with FakeModelServer([Say("First.")]) as server:
 
         @flow(name="blocking")
         def play() -> str:

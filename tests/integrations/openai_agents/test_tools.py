@@ -20,8 +20,8 @@ from agents import (
 import holdfast
 from holdfast import NOT_DONE, effect, flow, step
 from holdfast.errors import RunFailed, RunHeld, UsageError
-from holdfast.integrations.openai_agents import durable_runner
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.integrations.openai_agents import install_durable_runner
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.openai_agents.made import Loop, helper, keys, said
 
 calls: list[Any] = []
@@ -62,7 +62,7 @@ def test_a_tool_that_raises_tells_the_model_the_same_again(store, go):
         calls.append(n)
         raise ValueError(f"no {n} today")
 
-    with ModelServer([CallTools(("fragile", {"n": 7}, "call_1")), Say("Sorry.")]) as server:
+    with FakeModelServer([CallTools(("fragile", {"n": 7}, "call_1")), Say("Sorry.")]) as server:
         assert twice(go, helper(server, fragile)) == "Sorry."
         assert (server.count, calls) == (2, [7])
         assert said(server.requests[1]) == ["sorry: no 7 today"]
@@ -75,7 +75,7 @@ def test_arguments_that_do_not_fit_are_told_the_model(store, go):
         calls.append(n)
         return str(n)
 
-    with ModelServer([CallTools(("add", {"n": "many"}, "call_1")), Say("Sorry.")]) as server:
+    with FakeModelServer([CallTools(("add", {"n": "many"}, "call_1")), Say("Sorry.")]) as server:
         assert twice(go, helper(server, add)) == "Sorry."
         assert calls == []
         assert "n" in said(server.requests[1])[0]
@@ -91,7 +91,7 @@ def test_an_error_that_the_tool_lets_through_fails_the_run_which_can_be_taken_up
             raise ValueError("broken")
         return "fine"
 
-    with ModelServer([CallTools(("fragile", {}, "call_1")), Say("Good.")]) as server:
+    with FakeModelServer([CallTools(("fragile", {}, "call_1")), Say("Good.")]) as server:
         play = played(helper(server, fragile))
         with pytest.raises(RunFailed, match="broken"):
             go(play.run("r"))
@@ -107,7 +107,7 @@ def test_a_tool_that_takes_too_long_is_recorded_as_that(store, go):
         await asyncio.Event().wait()
         return "never"
 
-    with ModelServer([CallTools(("slow", {}, "call_1")), Say("Late.")]) as server:
+    with FakeModelServer([CallTools(("slow", {}, "call_1")), Say("Late.")]) as server:
         assert twice(go, helper(server, slow)) == "Late."
         assert calls == ["slow"]
         assert "timed out" in said(server.requests[1])[0]
@@ -127,7 +127,7 @@ def test_a_step_and_an_effect_keep_their_own_policy(store, go):
         return f"paid {n}"
 
     both = CallTools(("look", {"n": 1}, "call_1"), ("pay", {"n": 2}, "call_2"))
-    with ModelServer([both, Say("Done.")]) as server:
+    with FakeModelServer([both, Say("Done.")]) as server:
         agent = helper(server, function_tool(look), function_tool(pay))
         assert twice(go, agent) == "Done."
         assert said(server.requests[1]) == ["saw 1", "paid 2"]
@@ -147,7 +147,7 @@ def test_an_effect_in_doubt_holds_the_run_and_the_sdk_lets_that_through(store, g
             raise TimeoutError("no answer")
         return "paid"
 
-    with ModelServer([CallTools(("pay", {"n": 2}, "call_2")), Say("Done.")]) as server:
+    with FakeModelServer([CallTools(("pay", {"n": 2}, "call_2")), Say("Done.")]) as server:
         agent = helper(server, function_tool(pay))
 
         @flow(name="play_either")
@@ -177,14 +177,14 @@ def test_an_effect_inside_a_tool_is_named(store, go):
     def pay_twice(n: int) -> str:
         return pay(2 * n)
 
-    durable_runner(effects=["pay_all"])
-    with ModelServer([CallTools(("pay_twice", {"n": 2}, "call_2")), Say("Done.")]) as server:
+    install_durable_runner(effects=["pay_all"])
+    with FakeModelServer([CallTools(("pay_twice", {"n": 2}, "call_2")), Say("Done.")]) as server:
         with pytest.raises(RunFailed, match=r"effects=\[pay\]"):
             go(played(helper(server, pay_twice)).run("r-1"))
         assert calls == []
-        durable_runner(effects=[pay])
+        install_durable_runner(effects=[pay])
         pay_twice.name = "pay"
-    with ModelServer([CallTools(("pay", {"n": 2}, "call_2")), Say("Done.")]) as server:
+    with FakeModelServer([CallTools(("pay", {"n": 2}, "call_2")), Say("Done.")]) as server:
         assert go(played(helper(server, pay_twice)).run("r-2")) == "Done."
     assert calls == [4]
     assert "shop.pay:call_2" in keys(store, "r-2")
@@ -196,8 +196,8 @@ def test_a_tool_named_as_an_effect_is_one(store, go):
         calls.append(text)
         raise TimeoutError("no answer")
 
-    durable_runner(effects=["send"])
-    with ModelServer([CallTools(("send", {"text": "hi"}, "call_1")), Say("Sent.")]) as server:
+    install_durable_runner(effects=["send"])
+    with FakeModelServer([CallTools(("send", {"text": "hi"}, "call_1")), Say("Sent.")]) as server:
         play = played(helper(server, send))
         with pytest.raises(RunHeld, match="send:call_1"):
             go(play.run("r"))
@@ -209,7 +209,7 @@ def test_a_tool_named_as_an_effect_is_one(store, go):
 
 def test_what_is_no_effect_is_refused():
     with pytest.raises(UsageError, match="effects="):
-        durable_runner(effects=[print])  # type: ignore[list-item]
+        install_durable_runner(effects=[print])  # type: ignore[list-item]
 
 
 def test_outputs_that_are_no_plain_data_tell_the_model_what_they_told_it_before(store, go):
@@ -231,10 +231,10 @@ def test_outputs_that_are_no_plain_data_tell_the_model_what_they_told_it_before(
 
     all_three = CallTools(("odd", {}, "c1"), ("parts", {}, "c2"), ("data", {}, "c3"))
     agent_of = lambda server: helper(server, odd, parts, data)
-    with ModelServer([all_three, Say("Good.")]) as server:
+    with FakeModelServer([all_three, Say("Good.")]) as server:
         assert twice(go, agent_of(server)) == "Good."
         inside = said(server.requests[1])
-    with ModelServer([all_three, Say("Good.")]) as server:
+    with FakeModelServer([all_three, Say("Good.")]) as server:
         go(Runner.run(agent_of(server), "Go on."))
         assert said(server.requests[1]) == inside
 
@@ -249,7 +249,7 @@ def test_an_agent_that_is_a_tool_has_lines_of_its_own(store, go):
     outer = CallTools(
         ("ask_expert", {"input": "a"}, "call_1"), ("ask_expert", {"input": "b"}, "call_2")
     )
-    with ModelServer(inner_script) as inside, ModelServer([outer, Say("Five.")]) as server:
+    with FakeModelServer(inner_script) as inside, FakeModelServer([outer, Say("Five.")]) as server:
         expert = helper(inside, look, name="expert")
         tool = expert.as_tool(tool_name="ask_expert", tool_description="Ask.")
         assert twice(go, helper(server, tool)) == "Five."
@@ -283,7 +283,7 @@ def test_handoffs_guardrails_and_hooks_still_work(store, go):
         return GuardrailFunctionOutput(output_info=None, tripwire_triggered=False)
 
     first = CallTools(("transfer_to_expert", {}, "call_1"))
-    with ModelServer([first, CallTools(("look", {}, "call_2")), Say("Done.")]) as server:
+    with FakeModelServer([first, CallTools(("look", {}, "call_2")), Say("Done.")]) as server:
         expert = helper(server, look, name="expert")
         agent = helper(server, handoffs=[expert], input_guardrails=[InputGuardrail(guard)])
 
@@ -318,7 +318,7 @@ def test_tools_and_agents_may_have_any_name_and_results_any_depth(store, go, nam
         on_invoke_tool=look,
         strict_json_schema=False,
     )
-    with ModelServer([CallTools((name, {}, "call_1")), Say("Fine.")]) as server:
+    with FakeModelServer([CallTools((name, {}, "call_1")), Say("Fine.")]) as server:
         agent = helper(server, tool, name={"look": ""}.get(name, name * 40))
 
         @flow(name="any_name")

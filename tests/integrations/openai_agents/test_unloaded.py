@@ -6,8 +6,8 @@ from agents import Runner, function_tool
 
 import holdfast
 from holdfast import flow
-from holdfast.integrations.openai_agents import durable_runner
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.integrations.openai_agents import install_durable_runner
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.openai_agents.made import helper
 from tests.integrations.openai_agents.test_approvals import BOTH, DIGEST, LONG, paying
 from tests.integrations.unloading import waits_without_a_place
@@ -15,8 +15,8 @@ from tests.integrations.unloading import waits_without_a_place
 
 def test_two_approvals_of_the_sdk() -> None:
     calls: list[int] = []
-    durable_runner(approvals="ask")
-    with ModelServer([BOTH, Say("Done.")]) as server:
+    install_durable_runner(approvals="ask")
+    with FakeModelServer([BOTH, Say("Done.")]) as server:
 
         @flow(name="unloaded-approvals")
         async def play() -> str:
@@ -36,9 +36,9 @@ def test_two_approvals_that_are_too_long_to_be_shown() -> None:
         sent.append(text)
         return "sent"
 
-    durable_runner(approvals="ask")
+    install_durable_runner(approvals="ask")
     turn = CallTools(("send", {"text": LONG}, "call_1"), ("send", {"text": LONG}, "call_2"))
-    with ModelServer([turn, Say("Done.")]) as server:
+    with FakeModelServer([turn, Say("Done.")]) as server:
 
         @flow(name="unloaded-long")
         async def play() -> str:
@@ -53,14 +53,14 @@ def test_two_approvals_that_are_too_long_to_be_shown() -> None:
 def test_a_tool_that_is_an_effect_with_approval() -> None:
     calls: list[int] = []
 
-    @holdfast.effect(name="unloaded-pay", approve=True)
+    @holdfast.effect(name="unloaded-pay", needs_approval=True)
     def pay(n: int) -> str:
         calls.append(n)
         return f"paid {n}"
 
-    durable_runner()
+    install_durable_runner()
     turn = CallTools(("pay", {"n": 3}, "call_1"))
-    with ModelServer([turn, Say("Done.")]) as server:
+    with FakeModelServer([turn, Say("Done.")]) as server:
 
         @flow(name="unloaded-effect")
         async def play() -> str:

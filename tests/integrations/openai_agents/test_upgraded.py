@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.environments import python_of
 from tests.integrations.harness import SCRIPT, Agent
 from tests.integrations.openai_agents.test_killed import is_model, of
@@ -13,7 +13,7 @@ from tests.integrations.openai_agents.test_killed import is_model, of
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["awaited", "streamed"])
 def test_a_run_that_an_older_release_began_is_resumed(tmp_path: Path, mode: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = of(tmp_path / "a", server, "responses", mode)
         first = agent.life("ended:4", python=str(python_of("openai_agents", "lowest")))
         assert first.was_killed, first.output
@@ -38,7 +38,7 @@ def test_killed_at_each_entry_on_postgresql(tmp_path: Path, postgres_server) -> 
             super()._clear()
             self.url = postgres_server.url(postgres_server.borrow())
 
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = OnPostgres(
             "tests.integrations.openai_agents.agent",
             tmp_path / "a",

@@ -23,7 +23,12 @@ import pytest
 from agents.run import AgentRunner
 
 import holdfast
-from holdfast.integrations.openai_agents import DurableSession, _models, _tools, durable_runner
+from holdfast.integrations.openai_agents import (
+    DurableSession,
+    _models,
+    _tools,
+    install_durable_runner,
+)
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 FOLDER = Path(os.environ["CALLS"])
@@ -37,7 +42,7 @@ def counted(kind: type, name: str) -> None:
 
     @functools.wraps(method)
     def call(*given: Any, **named: Any) -> Any:
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             calls[f"{kind.__name__}.{name}"] += 1
         return method(*given, **named)
 
@@ -49,7 +54,7 @@ def in_run(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def call(*given: Any, **named: Any) -> Any:
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             return await function(*given, **named)
         async with holdfast.aio.run(f"{WORKER}-{next(numbers)}"):
             return await function(*given, **named)
@@ -107,7 +112,7 @@ for kind, name in (
 ):
     counted(kind, name)
 AgentRunner.run = in_run(AgentRunner.run)  # type: ignore[method-assign]
-durable_runner()
+install_durable_runner()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -126,4 +131,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     (FOLDER / f"{WORKER}.json").write_text(json.dumps(calls))
 
 
-STORE = pytest.StashKey[holdfast.Store]()
+STORE = pytest.StashKey[holdfast.types.Store]()

@@ -7,7 +7,8 @@ import urllib.request
 from typing import Any
 
 import holdfast
-from holdfast import NOT_DONE, Done, ask, effect, flow, keyed, recorded, step
+from holdfast import NOT_DONE, Done, ask, effect, flow, step
+from holdfast.adapters import as_step, step_key
 from tests.integrations import world
 from tests.integrations.program import QUESTION, RUN_ID, main, server_url
 
@@ -33,15 +34,15 @@ def look_at_bank(order: str, amount: int) -> Any:
 
 
 TOOLS = {
-    "lookup_order": recorded(world.lookup_order, name="lookup_order"),
-    "check_stock": recorded(world.check_stock, name="check_stock"),
+    "lookup_order": as_step(world.lookup_order, name="lookup_order"),
+    "check_stock": as_step(world.check_stock, name="check_stock"),
     "refund": refund,
 }
 
 
 def call(tool: dict[str, Any]) -> dict[str, Any]:
     function = tool["function"]
-    with keyed(tool["id"]):
+    with step_key(tool["id"]):
         result = TOOLS[function["name"]](**json.loads(function["arguments"]))
     return {"role": "tool", "tool_call_id": tool["id"], "content": result}
 

@@ -42,7 +42,7 @@ class Plain:
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -146,7 +146,7 @@ def test_calls_side_by_side_are_done_again_in_the_order_of_their_ends() -> None:
     assert replayed.count == live.count == 2
 
 
-def test_what_cannot_be_kept_names_the_tool_and_the_field(store: holdfast.Store) -> None:
+def test_what_cannot_be_kept_names_the_tool_and_the_field(store: holdfast.types.Store) -> None:
     ctx = Ctx()
     watched = Watched("connect", ctx)
 
@@ -160,4 +160,4 @@ def test_what_cannot_be_kept_names_the_tool_and_the_field(store: holdfast.Store)
         pytest.raises(UsageError, match=r"the tool connect changed facts\['client'\]"),
         watched.refusals(),
     ):
-        holdfast.recorded(connect, name="connect")()
+        holdfast.adapters.as_step(connect, name="connect")()

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.harness import SCRIPT, Agent
 
 
@@ -9,11 +9,11 @@ def is_model(step) -> bool:
 
 
 def test_undisturbed(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         Agent("tests.integrations.plain.agent", tmp_path / "a", server).check_undisturbed(is_model)
 
 
 def test_killed_everywhere(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent("tests.integrations.plain.agent", tmp_path / "a", server)
         assert agent.check_killed_everywhere(is_model) > 10

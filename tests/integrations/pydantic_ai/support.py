@@ -13,20 +13,20 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 
 # A connection that is kept outlives the event loop of its test.
 ONE_REQUEST = {"connection": "close"}
 
 
-def model(server: ModelServer, **options: Any) -> OpenAIChatModel:
+def model(server: FakeModelServer, **options: Any) -> OpenAIChatModel:
     client = AsyncOpenAI(
         base_url=f"{server.url}/v1", api_key="sk-canary", default_headers=ONE_REQUEST, **options
     )
     return OpenAIChatModel("test", provider=OpenAIProvider(openai_client=client))
 
 
-def durable(server: ModelServer, *tools: Any, **options: Any) -> Agent[None, str]:
+def durable(server: FakeModelServer, *tools: Any, **options: Any) -> Agent[None, str]:
     capability = options.pop("capability", None) or Durable()
     return Agent(
         options.pop("model", None) or model(server, max_retries=0),
@@ -39,7 +39,7 @@ def durable(server: ModelServer, *tools: Any, **options: Any) -> Agent[None, str
 
 def keys(steps: Iterable[Any]) -> list[str]:
     """The keys of steps, without those of ids, which are asked for from 2.61 on."""
-    return [step.key for step in steps if step.name != "new_id"]
+    return [step.key for step in steps if step.name != "uuid4"]
 
 
 class Interrupted(Exception):

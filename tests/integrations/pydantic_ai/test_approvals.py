@@ -11,7 +11,7 @@ from pydantic_ai import Tool
 
 import holdfast
 from holdfast.errors import UsageError
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys, twice
 
 LONG = "a" * 150_000 + " THE END"
@@ -21,12 +21,14 @@ SEND = CallTools(("send", {"text": LONG}, "call_a"))
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
 
-def decided(store: holdfast.Store, decide: Callable[[Any], None]) -> tuple[list[str], list[str]]:
+def decided(
+    store: holdfast.types.Store, decide: Callable[[Any], None]
+) -> tuple[list[str], list[str]]:
     """Let an agent send, and replay it: what was sent, and what the model was told of the call."""
     sent: list[str] = []
 
@@ -40,7 +42,7 @@ def decided(store: holdfast.Store, decide: Callable[[Any], None]) -> tuple[list[
                 await asyncio.sleep(0.005)
         decide(asked[0])
 
-    with ModelServer([SEND, Say("Done.")]) as server:
+    with FakeModelServer([SEND, Say("Done.")]) as server:
         agent = durable(server, Tool(send, requires_approval=True))
 
         async def work() -> Any:
@@ -54,7 +56,7 @@ def decided(store: holdfast.Store, decide: Callable[[Any], None]) -> tuple[list[
     return sent, told
 
 
-def test_a_long_call_is_approved_by_its_digest(store: holdfast.Store) -> None:
+def test_a_long_call_is_approved_by_its_digest(store: holdfast.types.Store) -> None:
     def decide(asked: Any) -> None:
         assert len(asked.text) <= 100_000
         assert asked.text.startswith(
@@ -82,9 +84,9 @@ def test_a_long_call_is_approved_by_its_digest(store: holdfast.Store) -> None:
     ]
 
 
-def test_a_long_call_that_is_refused_is_told_to_the_model(store: holdfast.Store) -> None:
+def test_a_long_call_that_is_refused_is_told_to_the_model(store: holdfast.types.Store) -> None:
     sent, (told,) = decided(
-        store, lambda asked: store.refuse("r-1", asked.name, reason="Far too much.")
+        store, lambda asked: store.reject("r-1", asked.name, reason="Far too much.")
     )
     assert sent == []
     assert "Far too much." in told

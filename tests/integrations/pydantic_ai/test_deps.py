@@ -24,7 +24,7 @@ class Deps:
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -62,13 +62,13 @@ async def refund(ctx: RunContext[Deps]) -> str:
     return "refunded"
 
 
-def test_steps_and_effects_leave_their_traces(store: holdfast.Store) -> None:
+def test_steps_and_effects_leave_their_traces(store: holdfast.types.Store) -> None:
     live, replayed = resumed(identify, Tool(refund, name="refund"))
     assert live == replayed == ("ana", ["to ana"])
     assert "context refund:c1" in keys(store.get("r-1").steps)
 
 
-def test_what_cannot_be_kept_is_refused(store: holdfast.Store) -> None:
+def test_what_cannot_be_kept_is_refused(store: holdfast.types.Store) -> None:
     def connect(ctx: RunContext[Deps]) -> str:
         ctx.deps.client = threading.Lock()
         return "connected"
@@ -78,7 +78,7 @@ def test_what_cannot_be_kept_is_refused(store: holdfast.Store) -> None:
     assert "the tool connect changed client of the run's context" in live[1]
 
 
-def test_an_effect_that_records_its_context_is_told_how_not_to(store: holdfast.Store) -> None:
+def test_an_effect_that_records_its_context_is_told_how_not_to(store: holdfast.types.Store) -> None:
     @holdfast.effect(name="deps pay")
     def pay(ctx: RunContext[Deps]) -> str:
         raise AssertionError("it is not called")

@@ -14,24 +14,24 @@ import holdfast
 from holdfast import effect, flow
 from holdfast.errors import RunFailed, RunHeld
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys, model, twice
 
 LOOKUP = CallTools(("lookup", {"order": "42"}, "call_a"))
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
 
-def told(server: ModelServer, turn: int) -> str:
+def told(server: FakeModelServer, turn: int) -> str:
     """What the model was told in its last message."""
     return next(it for it in server.requests if it.turn == turn).body["messages"][-1]["content"]
 
 
-def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.Store) -> None:
+def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.types.Store) -> None:
     calls = []
 
     def lookup(order: str) -> str:
@@ -41,7 +41,7 @@ def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.St
         return "one lamp"
 
     again = CallTools(("lookup", {"order": "42"}, "call_b"))
-    with ModelServer([LOOKUP, again, Say("A lamp.")]) as server:
+    with FakeModelServer([LOOKUP, again, Say("A lamp.")]) as server:
         agent = durable(server, lookup)
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert live.output == replayed.output == "A lamp."
@@ -58,7 +58,7 @@ def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.St
     ]
 
 
-def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.Store) -> None:
+def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.types.Store) -> None:
     calls = []
 
     def lookup(order: int) -> str:
@@ -67,7 +67,7 @@ def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.Store
 
     wrong = CallTools(("lookup", {"order": "no number"}, "call_a"))
     right = CallTools(("lookup", {"order": 42}, "call_b"))
-    with ModelServer([wrong, right, Say("A lamp.")]) as server:
+    with FakeModelServer([wrong, right, Say("A lamp.")]) as server:
         agent = durable(server, lookup)
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert live.output == replayed.output == "A lamp."
@@ -77,14 +77,14 @@ def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.Store
     assert "lookup:call_a" not in keys(store.get("r-1").steps)
 
 
-def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.Store) -> None:
+def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.types.Store) -> None:
     calls = []
 
     def lookup(order: str) -> str:
         calls.append(order)
         raise ConnectionError("the shop is closed")
 
-    with ModelServer([LOOKUP]) as server:
+    with FakeModelServer([LOOKUP]) as server:
         agent = durable(server, lookup)
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert server.count == 1
@@ -94,7 +94,9 @@ def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.Store
     assert failed["lookup:call_a"] == "failed"
 
 
-def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(store: holdfast.Store) -> None:
+def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(
+    store: holdfast.types.Store,
+) -> None:
     calls = []
 
     def lookup(order: str) -> str:
@@ -103,7 +105,7 @@ def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(store: holdfas
             raise ConnectionError("the shop is closed")
         return "one lamp"
 
-    with ModelServer([LOOKUP, Say("A lamp.")]) as server:
+    with FakeModelServer([LOOKUP, Say("A lamp.")]) as server:
         support = durable(server, lookup)
 
         @flow(name="taken_up")
@@ -121,7 +123,7 @@ def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(store: holdfas
 
 @pytest.mark.parametrize("status", [500, 529])
 def test_an_error_of_the_provider_is_the_same_live_and_replayed(
-    store: holdfast.Store, status: int
+    store: holdfast.types.Store, status: int
 ) -> None:
     async def work(agent) -> int:
         try:
@@ -129,7 +131,7 @@ def test_an_error_of_the_provider_is_the_same_live_and_replayed(
         except ModelHTTPError as error:
             return error.status_code
 
-    with ModelServer([Say("Hi.")]) as server:
+    with FakeModelServer([Say("Hi.")]) as server:
         server.fail_next(status)
         agent = durable(server)
         live, replayed = asyncio.run(twice(lambda: work(agent)))
@@ -157,7 +159,7 @@ HELD = ("status_code", "model_name", "body", "message", "number")
 
 @pytest.mark.parametrize("which", [*RAISED, "all"])
 def test_an_error_of_a_model_is_the_same_in_a_run_as_outside(
-    store: holdfast.Store, which: str
+    store: holdfast.types.Store, which: str
 ) -> None:
     """`all`: each model of a fallback fails."""
     calls = []
@@ -185,8 +187,8 @@ def test_an_error_of_a_model_is_the_same_in_a_run_as_outside(
     assert [it.status for it in store.get("r-1").steps if it.name == "model"] == ["failed"]
 
 
-def test_what_the_sdk_tries_again_is_one_step(store: holdfast.Store) -> None:
-    with ModelServer([Say("Hi.")]) as server:
+def test_what_the_sdk_tries_again_is_one_step(store: holdfast.types.Store) -> None:
+    with FakeModelServer([Say("Hi.")]) as server:
         server.fail_next(500, retry_after=0.01)
         agent = durable(server, model=model(server, max_retries=2))
         live, replayed = asyncio.run(twice(lambda: agent.run("Hello")))
@@ -195,13 +197,13 @@ def test_what_the_sdk_tries_again_is_one_step(store: holdfast.Store) -> None:
     assert keys(store.get("r-1").steps) == ["model:support"]
 
 
-def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.Store) -> None:
-    @effect(name="pay_back", approve=True)
+def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.types.Store) -> None:
+    @effect(name="pay_back", needs_approval=True)
     def pay_back(order: str) -> str:
         raise AssertionError("nobody said yes")
 
     script = [CallTools(("pay_back", {"order": "42"}, "call_a")), Say("Then not.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         support = durable(server, pay_back)
 
         @flow(name="refused")
@@ -213,7 +215,7 @@ def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.Store) -> Non
             async with asyncio.timeout(30):
                 while not (asked := store.questions()):
                     await asyncio.sleep(0.005)
-            store.refuse(asked[0].run_id, asked[0].name, reason="too much", actor="ana")
+            store.reject(asked[0].run_id, asked[0].name, reason="too much", actor="ana")
             return await work
 
         assert asyncio.run(both()) == "Then not."
@@ -221,9 +223,9 @@ def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.Store) -> Non
         assert server.problems == []
 
 
-def test_a_changed_prompt_holds_the_run(store: holdfast.Store) -> None:
+def test_a_changed_prompt_holds_the_run(store: holdfast.types.Store) -> None:
     said = ["Hello"]
-    with ModelServer([Say("Hi.")]) as server:
+    with FakeModelServer([Say("Hi.")]) as server:
         support = durable(server)
 
         @flow(name="changed")
@@ -244,11 +246,11 @@ def test_a_changed_prompt_holds_the_run(store: holdfast.Store) -> None:
     assert store.get("r-1").status == "held"
 
 
-def test_an_effect_that_is_named_is_asked_about_when_it_raises(store: holdfast.Store) -> None:
+def test_an_effect_that_is_named_is_asked_about_when_it_raises(store: holdfast.types.Store) -> None:
     def send(to: str) -> str:
         raise ConnectionError("cut")
 
-    with ModelServer([CallTools(("send", {"to": "ana"}, "call_a"))]) as server:
+    with FakeModelServer([CallTools(("send", {"to": "ana"}, "call_a"))]) as server:
         support = durable(server, send, capability=Durable(effects=["send"]))
 
         @flow(name="doubted")

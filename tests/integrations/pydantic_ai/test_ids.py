@@ -20,7 +20,7 @@ ARE_ASKED_FOR = hasattr(AbstractCapability, "get_default_run_id")
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -60,7 +60,7 @@ def ids(seen: list[Any]) -> list[str]:
     return [it[1] for it in seen if isinstance(it, tuple)]
 
 
-def test_they_are_the_same_on_replay(store: holdfast.Store) -> None:
+def test_they_are_the_same_on_replay(store: holdfast.types.Store) -> None:
     told = Told()
     agent = told.agent()
 
@@ -72,7 +72,9 @@ def test_they_are_the_same_on_replay(store: holdfast.Store) -> None:
     assert (live == replayed) is ARE_ASKED_FOR
 
 
-def test_agents_at_the_same_time_and_inside_tools_have_their_own(store: holdfast.Store) -> None:
+def test_agents_at_the_same_time_and_inside_tools_have_their_own(
+    store: holdfast.types.Store,
+) -> None:
     told = Told()
     inner = told.agent("researcher")
 
@@ -89,7 +91,7 @@ def test_agents_at_the_same_time_and_inside_tools_have_their_own(store: holdfast
     assert (sorted(map(str, live)) == sorted(map(str, replayed))) is ARE_ASKED_FOR
 
 
-def test_a_loop_that_goes_on_has_the_ids_of_its_turn(store: holdfast.Store) -> None:
+def test_a_loop_that_goes_on_has_the_ids_of_its_turn(store: holdfast.types.Store) -> None:
     """Turns before the snapshot are not repeated, and their ids are not given again."""
     told = Told()
     agent = told.agent()
@@ -99,7 +101,7 @@ def test_a_loop_that_goes_on_has_the_ids_of_its_turn(store: holdfast.Store) -> N
     async def looping() -> None:
         nonlocal lives
         lives += 1
-        async for rounds in holdfast.aio.turns([0], limit=5):
+        async for rounds in holdfast.aio.turns([0], max_turns=5):
             await agent.run("again")
             if lives == 1 and rounds == [1]:
                 raise ConnectionError
@@ -131,7 +133,7 @@ def test_outside_a_run_they_are_made_up_by_pydantic_ai() -> None:
     assert len(set(ids(told.seen))) == 2
 
 
-def test_an_id_that_is_given_stays(store: holdfast.Store) -> None:
+def test_an_id_that_is_given_stays(store: holdfast.types.Store) -> None:
     told = Told()
     agent = told.agent()
 

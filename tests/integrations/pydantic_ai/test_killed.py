@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.harness import SCRIPT, Agent
 from tests.integrations.pydantic_ai.support import keys
 
@@ -14,7 +14,7 @@ def is_model(step) -> bool:
 
 
 def test_undisturbed(tmp_path: Path) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         life = Agent(AGENT, tmp_path / "a", server).check_undisturbed(is_model)
     assert set(keys(life.steps)) == {
         "model:support",
@@ -30,6 +30,6 @@ def test_undisturbed(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["entry", "ended"])
 def test_killed_everywhere(tmp_path: Path, kind: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server)
         assert agent.check_killed_everywhere(is_model, kinds=kind) >= 5

@@ -20,7 +20,7 @@ ASKED = "Count"
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -110,7 +110,7 @@ LEAVE = [
 
 @pytest.mark.parametrize("leave", LEAVE)
 def test_what_is_asked_after_leaving_is_found_again_on_replay(
-    store: holdfast.Store, leave: Any
+    store: holdfast.types.Store, leave: Any
 ) -> None:
     lives: list[str] = []
 
@@ -141,7 +141,9 @@ def test_what_is_asked_after_leaving_is_found_again_on_replay(
     assert ("model:support#2", "completed") in steps
 
 
-def test_a_stream_that_was_cut_and_is_asked_for_again_is_one_step(store: holdfast.Store) -> None:
+def test_a_stream_that_was_cut_and_is_asked_for_again_is_one_step(
+    store: holdfast.types.Store,
+) -> None:
     """Somebody who tries again has not left: a replay needs no try that came to nothing."""
     lives: list[str] = []
 
@@ -196,7 +198,7 @@ class Tidy(TestModel):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_reader_who_is_cancelled_does_not_cut_the_clean_up_of_the_provider(
-    store: holdfast.Store, inside: bool
+    store: holdfast.types.Store, inside: bool
 ) -> None:
     async def work() -> None:
         tidy = Tidy(custom_output_text="One two three.")

@@ -10,12 +10,12 @@ from pydantic_ai import ModelRetry, TextOutput
 
 import holdfast
 from holdfast import effect
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys, twice
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -32,7 +32,7 @@ def finishing(call_id: str, order: str = "42") -> CallTools:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_effect_inside_an_output_function_happens_once(
-    store: holdfast.Store, streamed: bool
+    store: holdfast.types.Store, streamed: bool
 ) -> None:
     sent: list[str] = []
     called: list[str] = []
@@ -53,7 +53,7 @@ def test_an_effect_inside_an_output_function_happens_once(
         async with agent.run_stream("Do it") as result:
             return await result.get_output()
 
-    with ModelServer([finishing("call_a")]) as server:
+    with FakeModelServer([finishing("call_a")]) as server:
         agent = durable(server, output_type=finish)
         live, replayed = asyncio.run(twice(lambda: ask(agent)))
         assert server.count == 1
@@ -63,10 +63,12 @@ def test_an_effect_inside_an_output_function_happens_once(
     assert keys(store.get("r-1").steps) == ["model:support", "send_receipt:call_a"]
 
 
-def test_an_effect_that_asks_for_another_try_is_told_to_the_model(store: holdfast.Store) -> None:
+def test_an_effect_that_asks_for_another_try_is_told_to_the_model(
+    store: holdfast.types.Store,
+) -> None:
     asked: list[str] = []
 
-    @effect(name="send_or_retry", failed_on=(ModelRetry,))
+    @effect(name="send_or_retry", not_done_on=(ModelRetry,))
     async def send(order: str) -> str:
         asked.append(order)
         if order == "42":
@@ -77,7 +79,7 @@ def test_an_effect_that_asks_for_another_try_is_told_to_the_model(store: holdfas
         """End."""
         return await send(order)
 
-    with ModelServer([finishing("call_a"), finishing("call_b", "43")]) as server:
+    with FakeModelServer([finishing("call_a"), finishing("call_b", "43")]) as server:
         agent = durable(server, output_type=finish)
         live, replayed = asyncio.run(twice(lambda: agent.run("Do it")))
         assert server.count == 2
@@ -88,7 +90,7 @@ def test_an_effect_that_asks_for_another_try_is_told_to_the_model(store: holdfas
     assert keys(store.get("r-1").steps) == called
 
 
-def test_what_text_outputs_and_validators_call_is_recorded_too(store: holdfast.Store) -> None:
+def test_what_text_outputs_and_validators_call_is_recorded_too(store: holdfast.types.Store) -> None:
     sent: list[str] = []
 
     @effect(name="note_text")
@@ -96,7 +98,7 @@ def test_what_text_outputs_and_validators_call_is_recorded_too(store: holdfast.S
         sent.append(text)
         return f"{text} ({len(sent)})"
 
-    with ModelServer([Say("Done.")]) as server:
+    with FakeModelServer([Say("Done.")]) as server:
         agent = durable(server, output_type=TextOutput(note))
 
         @agent.output_validator

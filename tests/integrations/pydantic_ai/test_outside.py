@@ -8,7 +8,7 @@ from pydantic_ai import Agent, DeferredToolRequests, Tool
 from pydantic_ai.models.test import TestModel
 
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable
 
 
@@ -20,7 +20,9 @@ def test_nothing_is_recorded_and_no_store_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with ModelServer([CallTools(("lookup", {"order": "42"}, "call_a")), Say("A lamp.")]) as server:
+    with FakeModelServer(
+        [CallTools(("lookup", {"order": "42"}, "call_a")), Say("A lamp.")]
+    ) as server:
 
         async def work() -> str:
             agent = durable(server, lookup)
@@ -32,7 +34,7 @@ def test_nothing_is_recorded_and_no_store_is_opened(
 
 
 def test_streams_are_those_of_the_provider() -> None:
-    with ModelServer([Say("one two three")]) as server:
+    with FakeModelServer([Say("one two three")]) as server:
 
         async def work() -> list[str]:
             async with durable(server).run_stream("Count") as result:

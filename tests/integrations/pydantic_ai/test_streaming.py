@@ -13,14 +13,14 @@ import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys
 
 WORDS = "one two three four five six seven eight"
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -86,7 +86,7 @@ async def by_iter(paced: Paced, agent: Agent[None, str], seen: list[str]) -> str
 
 @pytest.mark.parametrize("way", [by_run_stream, by_handler, by_iter])
 def test_words_are_seen_while_they_come_and_replayed_in_one_piece(
-    store: holdfast.Store, way: Any
+    store: holdfast.types.Store, way: Any
 ) -> None:
     async def work() -> None:
         paced = Paced()
@@ -113,7 +113,9 @@ def test_words_are_seen_while_they_come_and_replayed_in_one_piece(
     assert keys(store.get("r-1").steps) == ["model:support"]
 
 
-def test_a_resume_replays_the_recorded_answer_and_streams_the_next(store: holdfast.Store) -> None:
+def test_a_resume_replays_the_recorded_answer_and_streams_the_next(
+    store: holdfast.types.Store,
+) -> None:
     """The second answer breaks off on its way; the first one is not asked again."""
     look = CallTools(("lookup", {"order": "42"}, "call_a"), say="Let me look. ")
     lookups = []
@@ -128,7 +130,7 @@ def test_a_resume_replays_the_recorded_answer_and_streams_the_next(store: holdfa
                 server.cut_stream(after_events=4)
             return Say(WORDS)
 
-        with ModelServer([look, cut_once]) as server:
+        with FakeModelServer([look, cut_once]) as server:
             support = durable(server, lookup)
             lives: list[list[str]] = []
 
@@ -156,7 +158,7 @@ def test_a_resume_replays_the_recorded_answer_and_streams_the_next(store: holdfa
     assert lookups == ["42"]
 
 
-def test_a_reader_who_leaves_early_leaves_no_record(store: holdfast.Store) -> None:
+def test_a_reader_who_leaves_early_leaves_no_record(store: holdfast.types.Store) -> None:
     async def work() -> None:
         paced = Paced()
         agent = paced.agent()

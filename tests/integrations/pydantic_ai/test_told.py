@@ -8,14 +8,15 @@ import pytest
 from pydantic_ai import ModelRetry, RunContext
 
 import holdfast
-from holdfast import effect, keyed
+from holdfast import effect
+from holdfast.adapters import step_key
 from holdfast.errors import RunHeld, UsageError
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, twice
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -26,10 +27,10 @@ def told(result: Any) -> list[Any]:
     return [part.content for part in parts if part.part_kind in ("tool-return", "retry-prompt")]
 
 
-def test_an_effect_that_did_not_happen_asks_the_model_again(store: holdfast.Store) -> None:
+def test_an_effect_that_did_not_happen_asks_the_model_again(store: holdfast.types.Store) -> None:
     tried = []
 
-    @effect(name="pay_known", failed_on=(ModelRetry,))
+    @effect(name="pay_known", not_done_on=(ModelRetry,))
     async def pay_known(order: str) -> str:
         """Pay an order."""
         tried.append(order)
@@ -38,7 +39,7 @@ def test_an_effect_that_did_not_happen_asks_the_model_again(store: holdfast.Stor
         return "paid"
 
     asked = [CallTools(("pay_known", {"order": it}, f"call_{it}")) for it in ("42", "43")]
-    with ModelServer([*asked, Say("Done.")]) as server:
+    with FakeModelServer([*asked, Say("Done.")]) as server:
         agent = durable(server, pay_known)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay")))
         assert server.count == 3
@@ -47,13 +48,13 @@ def test_an_effect_that_did_not_happen_asks_the_model_again(store: holdfast.Stor
     assert tried == ["42", "43"]
 
 
-def test_an_effect_that_may_have_happened_is_held(store: holdfast.Store) -> None:
+def test_an_effect_that_may_have_happened_is_held(store: holdfast.types.Store) -> None:
     @effect(name="pay_unsure")
     async def pay_unsure(order: str) -> str:
         """Pay an order."""
         raise ModelRetry("again")
 
-    with ModelServer(
+    with FakeModelServer(
         [CallTools(("pay_unsure", {"order": "42"}, "call_a")), Say("Done.")]
     ) as server:
         agent = durable(server, pay_unsure)
@@ -62,12 +63,12 @@ def test_an_effect_that_may_have_happened_is_held(store: holdfast.Store) -> None
         assert server.count == 1
 
 
-def test_an_error_of_the_tool_itself_has_no_hint_of_ours(store: holdfast.Store) -> None:
+def test_an_error_of_the_tool_itself_has_no_hint_of_ours(store: holdfast.types.Store) -> None:
     def pay(order: str) -> str:
         """Pay an order."""
         raise UsageError("orders have letters")
 
-    with ModelServer([CallTools(("pay", {"order": "42"}, "call_a")), Say("Done.")]) as server:
+    with FakeModelServer([CallTools(("pay", {"order": "42"}, "call_a")), Say("Done.")]) as server:
         agent = durable(server, pay)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay")))
     assert live == replayed
@@ -75,7 +76,9 @@ def test_an_error_of_the_tool_itself_has_no_hint_of_ours(store: holdfast.Store) 
     assert "metadata" not in live[1]
 
 
-def test_effects_in_an_output_function_are_recorded_under_a_key(store: holdfast.Store) -> None:
+def test_effects_in_an_output_function_are_recorded_under_a_key(
+    store: holdfast.types.Store,
+) -> None:
     """The function itself is called on each replay."""
     called, paid = [], []
 
@@ -87,10 +90,10 @@ def test_effects_in_an_output_function_are_recorded_under_a_key(store: holdfast.
     async def finish(ctx: RunContext[None], order: str) -> str:
         """Pay, and end."""
         called.append(order)
-        with keyed(ctx.tool_call_id or "finish"):
+        with step_key(ctx.tool_call_id or "finish"):
             return await pay_at_the_end(order)
 
-    with ModelServer([CallTools(("final_result", {"order": "42"}, "call_a"))]) as server:
+    with FakeModelServer([CallTools(("final_result", {"order": "42"}, "call_a"))]) as server:
         agent = durable(server, output_type=finish)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay")))
     assert live.output == replayed.output == "paid 42"

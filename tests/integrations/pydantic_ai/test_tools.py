@@ -14,23 +14,23 @@ import holdfast
 from holdfast import effect, flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import ONE_REQUEST, durable, keys, model, twice
 
 PAY = CallTools(("pay", {"order": "42"}, "call_a"))
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
 
-def called(store: holdfast.Store, run_id: str = "r-1") -> set[str]:
+def called(store: holdfast.types.Store, run_id: str = "r-1") -> set[str]:
     return set(keys(store.get(run_id).steps))
 
 
-def test_an_effect_as_a_tool_keeps_its_policy(store: holdfast.Store) -> None:
+def test_an_effect_as_a_tool_keeps_its_policy(store: holdfast.types.Store) -> None:
     paid = []
 
     @effect(name="pay", key="order:{order}")
@@ -39,7 +39,7 @@ def test_an_effect_as_a_tool_keeps_its_policy(store: holdfast.Store) -> None:
         paid.append(holdfast.idempotency_key())
         return "paid"
 
-    with ModelServer([PAY, Say("Done.")]) as server:
+    with FakeModelServer([PAY, Say("Done.")]) as server:
         agent = durable(server, pay)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay 42")))
         assert live.output == replayed.output == "Done."
@@ -52,7 +52,7 @@ def test_an_effect_as_a_tool_keeps_its_policy(store: holdfast.Store) -> None:
     assert [it.kind for it in started] == ["step_started", "step_completed"]
 
 
-def test_an_effect_inside_a_tool_needs_a_word_about_it(store: holdfast.Store) -> None:
+def test_an_effect_inside_a_tool_needs_a_word_about_it(store: holdfast.types.Store) -> None:
     paid = []
 
     @effect(name="transfer")
@@ -63,7 +63,7 @@ def test_an_effect_inside_a_tool_needs_a_word_about_it(store: holdfast.Store) ->
     async def pay(ctx: RunContext[None], order: str) -> str:
         return await transfer(order)
 
-    with ModelServer([PAY, Say("Done.")]) as server:
+    with FakeModelServer([PAY, Say("Done.")]) as server:
         agent = durable(server, pay)
         told, _ = asyncio.run(twice(lambda: agent.run("Pay 42"), run_id="r-0"))
         assert 'metadata={"holdfast": False}' in told[1], told
@@ -75,7 +75,7 @@ def test_an_effect_inside_a_tool_needs_a_word_about_it(store: holdfast.Store) ->
     assert called(store) == {"model:support", "transfer:call_a", "model:support#2"}
 
 
-def answer(store: holdfast.Store, said: bool) -> Any:
+def answer(store: holdfast.types.Store, said: bool) -> Any:
     async def answered() -> None:
         async with asyncio.timeout(30):
             while not (asked := store.questions()):
@@ -86,14 +86,14 @@ def answer(store: holdfast.Store, said: bool) -> Any:
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_a_person_decides_about_a_call(store: holdfast.Store, said: bool) -> None:
+def test_a_person_decides_about_a_call(store: holdfast.types.Store, said: bool) -> None:
     paid = []
 
     def pay(order: str) -> str:
         paid.append(order)
         return "paid"
 
-    with ModelServer([PAY, Say("Done.")]) as server:
+    with FakeModelServer([PAY, Say("Done.")]) as server:
         support = durable(server, Tool(pay, requires_approval=True))
 
         @flow(name="decided")
@@ -113,10 +113,10 @@ def test_a_person_decides_about_a_call(store: holdfast.Store, said: bool) -> Non
 
 
 def test_agents_inside_tools_are_recorded_call_by_call_if_they_say_so(
-    store: holdfast.Store,
+    store: holdfast.types.Store,
 ) -> None:
     script = [CallTools(("research", {"topic": "lamps"}, "call_a")), Say("Done.")]
-    with ModelServer(script) as server, ModelServer([Say("Lamps are bright.")]) as inner:
+    with FakeModelServer(script) as server, FakeModelServer([Say("Lamps are bright.")]) as inner:
 
         async def work(metadata: dict[str, Any], run_id: str) -> None:
             researcher = Agent(
@@ -137,8 +137,8 @@ def test_agents_inside_tools_are_recorded_call_by_call_if_they_say_so(
     assert called(store, "parts") == {"model:support", "model:call_a.researcher", "model:support#2"}
 
 
-def test_agents_side_by_side(store: holdfast.Store) -> None:
-    with ModelServer([Say("Hi.")]) as server:
+def test_agents_side_by_side(store: holdfast.types.Store) -> None:
+    with FakeModelServer([Say("Hi.")]) as server:
         agent = durable(server)
 
         async def named() -> list[str]:
@@ -156,7 +156,7 @@ def test_agents_side_by_side(store: holdfast.Store) -> None:
     assert called(store, "named") == {"model:left", "model:right"}
 
 
-def test_anthropic(store: holdfast.Store) -> None:
+def test_anthropic(store: holdfast.types.Store) -> None:
     looked = []
 
     def lookup(order: str) -> str:
@@ -164,7 +164,7 @@ def test_anthropic(store: holdfast.Store) -> None:
         return "a lamp"
 
     script = [CallTools(("lookup", {"order": "42"}, "call_a")), Say("A lamp.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         client = AsyncAnthropic(
             base_url=server.url, api_key="sk-canary", default_headers=ONE_REQUEST
         )
@@ -181,7 +181,7 @@ def test_anthropic(store: holdfast.Store) -> None:
 
 def test_tokens_are_counted_once_and_secrets_are_not_stored(tmp_path: Any) -> None:
     with (
-        ModelServer([Say("Hi.")]) as server,
+        FakeModelServer([Say("Hi.")]) as server,
         holdfast.open(f"sqlite:///{tmp_path}/runs.db", default=True) as store,
     ):
         agent = durable(server, model_settings={"extra_headers": {"x-token": "header-canary"}})
@@ -195,13 +195,13 @@ def test_tokens_are_counted_once_and_secrets_are_not_stored(tmp_path: Any) -> No
     assert b"canary" not in stored
 
 
-def test_toolsets_without_an_id_are_refused_with_a_reason(store: holdfast.Store) -> None:
+def test_toolsets_without_an_id_are_refused_with_a_reason(store: holdfast.types.Store) -> None:
     toolset: FunctionToolset[None] = FunctionToolset([lambda: None])
     with pytest.raises(Exception, match="Holdfast"):
         Agent("test", name="support", toolsets=[toolset], capabilities=[Durable()])
 
 
-def test_what_cannot_be_read_back_is_no_error_of_the_model(store: holdfast.Store) -> None:
+def test_what_cannot_be_read_back_is_no_error_of_the_model(store: holdfast.types.Store) -> None:
     from holdfast.errors import UsageError
     from holdfast.integrations.pydantic_ai._plain import Codec
 
@@ -209,12 +209,12 @@ def test_what_cannot_be_read_back_is_no_error_of_the_model(store: holdfast.Store
         Codec().load(int, "no number")
 
 
-def test_a_run_that_is_stopped_passes_through_the_framework(store: holdfast.Store) -> None:
+def test_a_run_that_is_stopped_passes_through_the_framework(store: holdfast.types.Store) -> None:
     def lookup(order: str) -> str:
         store.cancel("r-1", actor="ana")
         return "a lamp"
 
-    with ModelServer([CallTools(("lookup", {"order": "42"}, "call_a")), Say("No.")]) as server:
+    with FakeModelServer([CallTools(("lookup", {"order": "42"}, "call_a")), Say("No.")]) as server:
         support = durable(server, lookup)
 
         @flow(name="stopped")
@@ -227,8 +227,8 @@ def test_a_run_that_is_stopped_passes_through_the_framework(store: holdfast.Stor
     assert store.get("r-1").status == "cancelled"
 
 
-def test_a_failure_is_the_one_of_the_agent(store: holdfast.Store) -> None:
-    with ModelServer([]) as server:
+def test_a_failure_is_the_one_of_the_agent(store: holdfast.types.Store) -> None:
+    with FakeModelServer([]) as server:
         support = durable(server)
 
         @flow(name="failed")

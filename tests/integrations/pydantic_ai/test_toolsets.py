@@ -28,7 +28,7 @@ Run = Callable[[Any], Any]
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -226,7 +226,7 @@ WAYS: list[Callable[[Pay], Run]] = [
 @pytest.mark.parametrize("kind", ["step", "effect", "async effect"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_tool_is_recorded_whichever_way_it_comes(
-    store: holdfast.Store, way: Callable[[Pay], Run], kind: str
+    store: holdfast.types.Store, way: Callable[[Pay], Run], kind: str
 ) -> None:
     paid: list[str] = []
 
@@ -251,7 +251,7 @@ def test_a_tool_is_recorded_whichever_way_it_comes(
     assert recorded == {f"{name}:c1": kind != "step"}
 
 
-def test_what_an_output_function_does_is_recorded(store: holdfast.Store) -> None:
+def test_what_an_output_function_does_is_recorded(store: holdfast.types.Store) -> None:
     paid: list[str] = []
 
     @holdfast.effect(name="late_transfer")
@@ -269,7 +269,7 @@ def test_what_an_output_function_does_is_recorded(store: holdfast.Store) -> None
     assert "late_transfer:c1" in keys(store.get("r-1").steps)
 
 
-def test_two_dynamic_toolsets_of_one_id_are_refused(store: holdfast.Store) -> None:
+def test_two_dynamic_toolsets_of_one_id_are_refused(store: holdfast.types.Store) -> None:
     def late() -> DynamicToolset[None]:
         return DynamicToolset(lambda _: functions(lambda to: to), id="same")
 

@@ -6,7 +6,7 @@ from pydantic_ai import Tool
 
 import holdfast
 from holdfast import flow
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable
 from tests.integrations.pydantic_ai.test_approvals import DIGEST, LONG
 from tests.integrations.unloading import waits_without_a_place
@@ -20,7 +20,7 @@ def test_two_calls_that_need_approval() -> None:
         return "paid"
 
     turn = CallTools(("pay", {"order": "41"}, "call_a"), ("pay", {"order": "42"}, "call_b"))
-    with ModelServer([turn, Say("Done.")]) as server:
+    with FakeModelServer([turn, Say("Done.")]) as server:
 
         @flow(name="unloaded-approvals")
         async def play() -> str:
@@ -40,7 +40,7 @@ def test_two_calls_that_are_too_long_to_be_shown() -> None:
         return "sent"
 
     turn = CallTools(("send", {"text": LONG}, "call_a"), ("send", {"text": LONG}, "call_b"))
-    with ModelServer([turn, Say("Done.")]) as server:
+    with FakeModelServer([turn, Say("Done.")]) as server:
 
         @flow(name="unloaded-long")
         async def play() -> str:
@@ -56,14 +56,14 @@ def test_two_calls_that_are_too_long_to_be_shown() -> None:
 def test_a_tool_that_is_an_effect_with_approval() -> None:
     paid: list[str] = []
 
-    @holdfast.effect(name="unloaded-pay", approve=True)
+    @holdfast.effect(name="unloaded-pay", needs_approval=True)
     def pay(order: str) -> str:
         """Pay an order."""
         paid.append(order)
         return "paid"
 
     turn = CallTools(("pay", {"order": "42"}, "call_a"))
-    with ModelServer([turn, Say("Done.")]) as server:
+    with FakeModelServer([turn, Say("Done.")]) as server:
 
         @flow(name="unloaded-effect")
         async def play() -> str:

@@ -12,12 +12,12 @@ import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import _plain
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -30,7 +30,7 @@ class OtherVersion:
 
 
 def test_the_version_that_wrote_it_goes_on(
-    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+    store: holdfast.types.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookups = []
 
@@ -40,7 +40,7 @@ def test_the_version_that_wrote_it_goes_on(
 
     script = [CallTools(("lookup", {"order": "42"}, "call_a")), Say("A lamp.")]
     lives = 0
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         support = durable(server, lookup)
 
         @flow(name="unreadable")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import ModelServer
+from holdfast.testing import FakeModelServer
 from tests.integrations.environments import python_of
 from tests.integrations.harness import SCRIPT, Agent
 from tests.integrations.pydantic_ai.test_killed import AGENT, is_model
@@ -13,7 +13,7 @@ from tests.integrations.pydantic_ai.test_killed import AGENT, is_model
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kill", ["entry:4", "entry:8", "ended:1", "ended:4"])
 def test_a_run_of_the_lowest_version_goes_on_with_the_newest(tmp_path: Path, kill: str) -> None:
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server)
         first = agent.life(kill, python=str(python_of("pydantic_ai", "lowest")))
         assert first.was_killed, first.output
@@ -28,11 +28,11 @@ def test_a_run_of_the_lowest_version_goes_on_with_the_newest(tmp_path: Path, kil
 @pytest.mark.timeout(600)
 def test_a_run_of_the_newest_version_goes_back_to_the_lowest(tmp_path: Path) -> None:
     """The lowest does not ask for the id that the newest has recorded."""
-    with ModelServer(SCRIPT) as server:
+    with FakeModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server)
         first = agent.life("ended:4", python=str(python_of("pydantic_ai", "newest")))
         assert first.was_killed, first.output
-        assert "new_id:support" in {step.key for step in first.steps}
+        assert "uuid4:support" in {step.key for step in first.steps}
         again = agent.life(python=str(python_of("pydantic_ai", "lowest")))
         assert again.code == 0, again.output
         assert again.requests - first.requests == 2 - first.recorded(is_model)

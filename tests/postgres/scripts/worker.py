@@ -38,14 +38,14 @@ def job_work(run: str, label: str) -> str:
     return note(label, run)
 
 
-@effect(on_doubt="retry", retry=Retry(attempts=1000, first_s=0.01, max_s=0.05))
+@effect(on_doubt="retry", retry=Retry(attempts=1000, initial_wait_s=0.01, max_wait_s=0.05))
 def job_charge(run: str, label: str, amount: int) -> dict[str, Any]:
     """The other side honours the key."""
     note(label, run)
     return probe.payments().charge(holdfast.idempotency_key(), amount)
 
 
-@effect(key="order:{run}", on_doubt="ask")
+@effect(key="order:{run}", on_doubt="hold")
 def job_order(run: str, label: str) -> str:
     """Nobody can tell whether it happened: never a second time."""
     return note(label, run)

@@ -7,7 +7,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import assert_type
 
-from holdfast import Handle, aio, effect, flow, step, use
+from holdfast.types import Handle
+from holdfast import aio, effect, flow, step, resource
 
 
 @dataclass
@@ -25,7 +26,7 @@ def make_client() -> Client:
 
 
 @step
-async def think(question: str, client: Client = use(make_client)) -> Reply:
+async def think(question: str, client: Client = resource(make_client)) -> Reply:
     return Reply(await client.ask(question))
 
 
@@ -46,9 +47,9 @@ async def agent(question: str) -> str:
     replies, length = await aio.gather(think("a"), count("b"))
     assert_type(replies, Reply)
     assert_type(length, int)
-    assert_type(await aio.each(count, ["a", "b"], at_once=2), list[int])
+    assert_type(await aio.each(count, ["a", "b"], max_concurrency=2), list[int])
     assert_type(await send(reply.text), str)
-    async for state in aio.turns(Reply(""), limit=3):
+    async for state in aio.turns(Reply(""), max_turns=3):
         assert_type(state, Reply)
     return reply.text
 

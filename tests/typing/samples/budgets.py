@@ -8,13 +8,16 @@ from decimal import Decimal
 from typing import assert_type
 
 import holdfast
-from holdfast import Budget, Price, Store, effect, flow, step, usage
+from holdfast import Budget, effect, flow, step
+from holdfast.pricing import Price
+from holdfast.types import Store
+from holdfast.context import record_usage
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 def think(topic: str) -> str:
-    usage(model="gpt-x", input_tokens=10, output_tokens=5)
-    usage(cost=Decimal("0.01"))
+    record_usage(model="gpt-x", input_tokens=10, output_tokens=5)
+    record_usage(cost_usd=Decimal("0.01"))
     return topic
 
 
@@ -22,7 +25,7 @@ def postage(to: str, text: str) -> float:
     return 0.01 * len(text)
 
 
-@effect(cost=postage)
+@effect(reserve_usd=postage)
 def mail(to: str, text: str) -> bool:
     return True
 
@@ -34,9 +37,9 @@ def agent(topic: str) -> str:
 
 
 def use_them(store: Store) -> None:
-    holdfast.prices({"gpt-x": Price(input=2.5, output=Decimal(10))})
+    holdfast.pricing.set_prices({"gpt-x": Price(input_mtok=2.5, output_mtok=Decimal(10))})
     assert_type(agent.with_options(budget=Budget(usd=Decimal("0.5"))).run("r", "x"), str)
-    store.raise_budget("r", to=Budget(wall="2h"), actor="kim")
+    store.set_budget("r", budget=Budget(wall="2h"), actor="kim")
     budget = store.get("r").budget
     if budget is not None:
         assert_type(budget.left_usd, float | None)
@@ -48,5 +51,5 @@ def misuse(store: Store) -> None:
     Budget(usd="1")  # error
     Budget(1)  # error
     agent.with_options(budget=1)  # error
-    store.raise_budget("r", to=2)  # error
-    holdfast.prices({"gpt-x": 3})  # error
+    store.set_budget("r", budget=2)  # error
+    holdfast.pricing.set_prices({"gpt-x": 3})  # error

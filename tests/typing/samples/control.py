@@ -2,7 +2,8 @@
 
 from typing import assert_type
 
-from holdfast import Handle, Store, aio, each, flow, step
+from holdfast.types import Handle, Store
+from holdfast import aio, each, flow, step
 from holdfast.errors import ChildFailed
 
 
@@ -11,7 +12,7 @@ def look_up(topic: str) -> str:
     return topic
 
 
-@flow(deadline="2h")
+@flow(timeout="2h")
 def research(topic: str) -> list[str]:
     return [look_up(topic)]
 
@@ -25,7 +26,7 @@ async def aresearch(topic: str) -> int:
 @flow
 def report(topics: list[str]) -> str:
     assert_type(research(topics[0]), list[str])
-    assert_type(each(research, topics, at_once=2), list[list[str]])
+    assert_type(each(research, topics, max_concurrency=2), list[list[str]])
     handle = research.start("later", topics[0])
     assert_type(handle.result(), list[str])
     research(7)  # error
@@ -50,7 +51,7 @@ def act(store: Store, handle: Handle[str]) -> None:
     assert_type(stopped.children, tuple[str, ...])
     assert_type(handle.cancel(actor="ana").status, str)
     assert_type(store.pause("r").detail, str)
-    print([run.run_id for run in store.list(parent="r")], store.get("r").children)
+    print([run.run_id for run in store.runs(parent="r")], store.get("r").children)
     store.cancel("r", wait="5")  # error
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import assert_type
 
 import holdfast
-from holdfast.errors import NotConfirmed
+from holdfast.errors import ConfirmationRequired
 
 
-def fork(store: holdfast.Store) -> str:
+def fork(store: holdfast.types.Store) -> str:
     try:
         made = store.fork("r", "f", before="turns[3]", input={"topic": "x"}, results={"search": []})
-    except NotConfirmed as error:
+    except ConfirmationRequired as error:
         assert_type(error.effects, tuple[str, ...])
         made = store.fork("r", "f", before="turns[3]", state=None, actor="kim", confirm=True)
     store.fork("r", "f")  # error

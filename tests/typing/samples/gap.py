@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import assert_type
 
 import holdfast
-from holdfast import Preflight, Store, aio, effect, file, fingerprint, flow, step, usage, watch
+from holdfast.types import ResumePreview, Store
+from holdfast import aio, effect, flow, step
+from holdfast.versioning import fingerprint, depends_on
+from holdfast.context import record_usage
 
 MODEL = "gpt-x"
 
 
 @step(valid_for="6h", on_expired="redo", versions={"model": MODEL})
 def think(topic: str) -> str:
-    usage(model=MODEL, prompt="be careful", tools=[{"name": "search"}])
+    record_usage(model=MODEL, prompt="be careful", tools=[{"name": "search"}])
     return topic
 
 
@@ -29,17 +32,17 @@ def mail(to: str) -> bool:
     return True
 
 
-def look_first(report: Preflight) -> str | None:
+def look_first(report: ResumePreview) -> str | None:
     return "hold" if report.gap_s > 60 or report.changes or report.in_doubt else None
 
 
-@flow(on_drift={"model": "ask", "fact": "redo"}, on_resume=look_first)
+@flow(on_drift={"model": "hold", "fact": "redo"}, on_resume=look_first)
 def agent(topic: str) -> str:
-    assert_type(watch("prices", file("prices.csv")), str)
-    watch("row", lambda: {"price": 1}, on_change="redo")
-    watch("path", Path("prices.csv"))
-    watch("row", lambda: 1, on_change="perhaps")  # error
-    watch("row", 5)  # error
+    assert_type(depends_on("prices", Path("prices.csv")), str)
+    depends_on("row", lambda: {"price": 1}, on_change="redo")
+    depends_on("path", Path("prices.csv"))
+    depends_on("row", lambda: 1, on_change="perhaps")  # error
+    depends_on("row", 5)  # error
     mail("ada")
     return think(search(topic))
 
@@ -50,13 +53,13 @@ async def row() -> int:
 
 @flow
 async def awaited(topic: str) -> str:
-    assert_type(await aio.watch("row", row, on_change="go_on"), str)
+    assert_type(await aio.depends_on("row", row, on_change="keep"), str)
     return topic
 
 
 def use_them(store: Store) -> None:
-    report = store.preflight("r")
-    assert_type(report, Preflight)
+    report = store.preview_resume("r")
+    assert_type(report, ResumePreview)
     assert_type([change.kind for change in report.changes], list[str])
     store.resume("r", drift="redo", confirm=True)
     store.resume("r", drift="perhaps")  # error

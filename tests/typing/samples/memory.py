@@ -7,7 +7,8 @@ import datetime as dt
 from typing import Any, assert_type
 
 import holdfast
-from holdfast import Memory, Store, aio, flow, step
+from holdfast.types import Memory, Store
+from holdfast import aio, flow, step
 
 
 @step
@@ -19,19 +20,19 @@ def note(key: str) -> int:
     assert_type(mine.set(key, {"n": 1}, ttl="30d"), bool)
     mine.set(key, 1, ttl=dt.timedelta(days=1))
     mine.set(key, 1, "30d")  # error
-    entry = mine.entry(key)
+    entry = mine.item(key)
     if entry is not None:
         assert_type(entry.updated_at, dt.datetime)
-    return sum(found.version for found in mine.list("a", limit=5))
+    return sum(found.version for found in mine.items("a", limit=5))
 
 
-@flow(keep="30d")
+@flow(retention="30d")
 def keeping(key: str) -> bool:
     note(key)
     return holdfast.memory("notes").delete(key, if_version=3)
 
 
-@flow(keep=dt.timedelta(days=3))
+@flow(retention=dt.timedelta(days=3))
 async def keeping_async(key: str) -> bool:
     mine = aio.memory("notes")
     assert_type(await mine.version(key), int)
@@ -45,8 +46,8 @@ def hide(path: str, value: Any) -> Any:
 def house(store: Store) -> None:
     with holdfast.open("memory:", default=False, redact=hide) as other:
         other.memory("notes").set("k", 1)
-    collected = store.gc(older_than="30d", status=["failed"], dry_run=True)
+    collected = store.prune(older_than="30d", status=["failed"], dry_run=True)
     assert_type([run.run_id for run in collected.removed], list[str])
-    assert_type(store.export("r", "r.jsonl").run_ids, list[str])
+    assert_type(store.export_run("r", "r.jsonl").run_ids, list[str])
     assert_type(store.import_run("r.jsonl").there, list[str])
-    store.export("r")  # error
+    store.export_run("r")  # error

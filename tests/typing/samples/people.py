@@ -7,7 +7,8 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from holdfast import Approve, Store, aio, ask, effect, flow, sleep, wait
+from holdfast import Approval, aio, ask, effect, flow, sleep, wait_for_signal
+from holdfast.types import Store
 
 
 @dataclass
@@ -15,21 +16,21 @@ class Plan:
     days: int
 
 
-@effect(approve=True)
+@effect(needs_approval=True)
 def book(days: int) -> str:
     return f"{days} days"
 
 
-@effect(approve=Approve(to="finance", expires=dt.timedelta(hours=1)))
+@effect(needs_approval=Approval(to="finance", valid_for=dt.timedelta(hours=1)))
 async def pay(amount: int) -> bool:
     return amount > 0
 
 
-def is_large(amount: int) -> bool | Approve:
-    return Approve(to="boss") if amount > 1000 else amount > 100
+def is_large(amount: int) -> bool | Approval:
+    return Approval(to="boss") if amount > 1000 else amount > 100
 
 
-@effect(approve=is_large)
+@effect(needs_approval=is_large)
 def refund(amount: int) -> None: ...
 
 
@@ -43,8 +44,8 @@ def trip() -> str:
     assert_type(ask("Days?", name="days", type=int, timeout="1d", default=None), int | None)
     assert_type(ask("Hotel?", name="hotel", choices=["river", "station"]), str)
     assert_type(ask("Anything?", name="any"), Any)
-    assert_type(wait("paid", type=Plan, timeout=60), Plan)
-    assert_type(wait("paid"), Any)
+    assert_type(wait_for_signal("paid", type=Plan, timeout=60), Plan)
+    assert_type(wait_for_signal("paid"), Any)
     refund(5)
     return book(plan.days)
 
@@ -53,7 +54,7 @@ def trip() -> str:
 async def atrip() -> bool:
     await aio.sleep("2h")
     assert_type(await aio.ask("Days?", name="days", type=int), int)
-    assert_type(await aio.wait("paid", type=Plan), Plan)
+    assert_type(await aio.wait_for_signal("paid", type=Plan), Plan)
     return await pay(3)
 
 
@@ -62,15 +63,15 @@ def people(store: Store) -> None:
         assert_type(question.digest, str | None)
         store.answer(question.run_id, question.name, 4, actor="ana")
     store.approve("r", "book", digest="00", actor="ana")
-    store.refuse("r", "plan", reason="no", actor="ana")
-    assert_type(store.signal("r", "paid", Plan(3), id="x").new, bool)
+    store.reject("r", "plan", reason="no", actor="ana")
+    assert_type(store.signal("r", "paid", Plan(3), signal_id="x").new, bool)
 
 
 def misuse(store: Store) -> None:
     ask("Days?")  # error
     ask("Days?", "days")  # error
     sleep(None)  # error
-    wait()  # error
+    wait_for_signal()  # error
     store.answer("r", "days")  # error
-    effect(approve="yes")  # error
-    Approve("finance", 3, 4)  # error
+    effect(needs_approval="yes")  # error
+    Approval("finance", 3, 4)  # error

@@ -3,11 +3,13 @@
 A line that ends in `# error` is wrong, and every checker has to say so; no other line is.
 """
 
+import uuid
 from dataclasses import dataclass
 from typing import assert_type
 
 import holdfast
-from holdfast import NOT_DONE, Done, Entry, Handle, Retry, Store, effect, flow, step
+from holdfast import NOT_DONE, Done, Retry, effect, flow, step
+from holdfast.types import Entry, Handle, Store
 
 
 @dataclass
@@ -30,7 +32,7 @@ def summarize(notes: list[str]) -> str:
     return " ".join(notes)
 
 
-@effect(key="report:{report_id}", failed_on=(PermissionError,))
+@effect(key="report:{report_id}", not_done_on=(PermissionError,))
 def publish(report_id: str, text: str) -> Published:
     return Published(f"{report_id}/{text}")
 
@@ -45,24 +47,24 @@ def announce(text: str) -> str:
     return text
 
 
-@announce.undo(on_doubt="retry", retry=Retry(attempts=3), failed_on=(PermissionError,))
+@announce.undo(on_doubt="retry", retry=Retry(attempts=3), not_done_on=(PermissionError,))
 def take_back(announced: str, text: str) -> None:
     print(announced, text)
 
 
-announce.undo(on_doubt="retry", cost=3)  # error
+announce.undo(on_doubt="retry", reserve_usd=3)  # error
 assert_type(take_back("a", "b"), None)
 
 
 @flow
 def regretted(text: str) -> str:
     if not announce(text):
-        raise holdfast.Rollback("nobody listens")
+        raise holdfast.errors.Rollback("nobody listens")
     return text
 
 
-def look(store: holdfast.Store) -> None:
-    plan = store.rollback_plan("r", to="announce")
+def look(store: holdfast.types.Store) -> None:
+    plan = store.preview_rollback("r", to="announce")
     assert_type([undo.step for undo in plan.effects], list[str])
     store.rollback("r", to="announce", reason="why", confirm=True)
 
@@ -80,16 +82,16 @@ def write_report(report_id: str, topic: str) -> Published:
 
 @flow(name="agent")
 def agent(question: str) -> str:
-    for chat in holdfast.turns(Chat([question]), limit=200):
+    for chat in holdfast.turns(Chat([question]), max_turns=200):
         assert_type(chat, Chat)
         chat.messages.append(summarize(chat.messages))
     notes, text = holdfast.gather(lambda: search("a"), lambda: summarize(["b"]))
     assert_type(notes, list[str])
     assert_type(text, str)
-    each = holdfast.each(search, ["a", "b"], at_once=2)
+    each = holdfast.each(search, ["a", "b"], max_concurrency=2)
     assert_type(each, list[list[str]])
-    assert_type(holdfast.call("length", len, "four"), int)
-    assert_type(holdfast.new_id(), str)
+    assert_type(holdfast.run_step("length", len, "four"), int)
+    assert_type(holdfast.context.uuid4(), uuid.UUID)
     return text
 
 

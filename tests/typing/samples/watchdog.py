@@ -6,7 +6,8 @@ import datetime as dt
 from decimal import Decimal
 from typing import assert_type
 
-from holdfast import Finding, Store, Watch, effect, flow, step
+from holdfast.types import Finding, Store
+from holdfast import Watchdog, effect, flow, step
 
 
 def page(finding: Finding) -> None:
@@ -21,7 +22,7 @@ def is_ready(job: str) -> bool:
 
 
 @flow(
-    watch=Watch(
+    watchdog=Watchdog(
         stuck="hold",
         looping="cancel",
         duplicate_action=page,
@@ -35,7 +36,7 @@ def agent(job: str) -> bool:
     return is_ready(job)
 
 
-@flow(watch=Watch(runaway_cost=lambda finding: print(finding.text), tokens_per_minute=1000))
+@flow(watchdog=Watchdog(runaway_cost=lambda finding: print(finding.text), tokens_per_minute=1000))
 async def awaited(job: str) -> bool:
     return True
 
@@ -43,14 +44,14 @@ async def awaited(job: str) -> bool:
 def looked(store: Store) -> None:
     assert_type(store.findings(), list[Finding])
     assert_type(store.findings("r"), list[Finding])
-    assert_type(store.patrol(), list[Finding])
-    store.list(finding="stuck", status="running")
+    assert_type(store.run_watchdog(), list[Finding])
+    store.runs(finding="stuck", status="running")
 
 
 def wrong() -> None:
-    Watch(stuck="kill")  # error
-    Watch("hold")  # error
-    Watch(loop_after="5")  # error
-    flow(watch="hold")  # error
+    Watchdog(stuck="kill")  # error
+    Watchdog("hold")  # error
+    Watchdog(loop_after="5")  # error
+    flow(watchdog="hold")  # error
     step(polls="yes")  # error
     effect(polls=True)  # error

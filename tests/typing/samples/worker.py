@@ -6,10 +6,11 @@ import datetime as dt
 from typing import assert_type
 
 import holdfast
-from holdfast import Handle, Queue, flow
+from holdfast.types import Handle
+from holdfast import Queue, flow
 
 
-@flow(queue=Queue("mail", concurrency=5, per=dt.timedelta(minutes=1)))
+@flow(queue=Queue("mail", concurrency=5, period=dt.timedelta(minutes=1)))
 def send(customer: str) -> int:
     return len(customer)
 
@@ -19,7 +20,7 @@ async def report(topic: str) -> str:
     return topic
 
 
-async def app(store: holdfast.Store) -> float:
+async def app(store: holdfast.types.Store) -> float:
     async with store.worker(flows=[send, report], concurrency=50, drain_s=20) as worker:
         later = report.with_options(priority=3, delay=dt.timedelta(hours=1), limit_key="kim")
         assert_type(await later.aio.submit("r", "x"), Handle[str])
@@ -28,7 +29,7 @@ async def app(store: holdfast.Store) -> float:
         return worker.saturation
 
 
-def look(store: holdfast.Store) -> list[str]:
+def look(store: holdfast.types.Store) -> list[str]:
     with store.worker(queues=["mail"], name="w") as worker:
         assert_type(worker.taken, int)
     store.set_queue(Queue("mail", rate=10))

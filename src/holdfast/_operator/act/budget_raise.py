@@ -34,7 +34,7 @@ def raise_budget(store: Store, run_id: str, to: Budget, *, actor: str) -> Answer
     were held for it go on."""
     check_actor(actor)
     if not isinstance(to, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"raise_budget(…, to={to!r:.80}): a holdfast.Budget(usd=…, …)")
+        raise UsageError(f"set_budget(…, budget={to!r:.80}): a holdfast.Budget(usd=…, …)")
     row = existing_row(store, run_id)
     before = _pot(store, row)
     after = msgspec.structs.replace(before, **limits_of(to))

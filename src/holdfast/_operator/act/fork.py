@@ -31,8 +31,8 @@ from holdfast._store import lineage
 from holdfast._store.contract import NewRun, Store
 from holdfast.errors import (
     ClassChanged,
+    ConfirmationRequired,
     Corrupt,
-    NotConfirmed,
     RunConflict,
     RunDeleted,
     UsageError,
@@ -216,7 +216,7 @@ def _check_here(cut: Cut) -> None:
         )
 
 
-def not_confirmed(planned: Plan) -> NotConfirmed:
+def not_confirmed(planned: Plan) -> ConfirmationRequired:
     """Return the error that lists the effects which a fork would repeat, and says how to go on."""
     run_id, new_run_id = planned.origin.run_id, planned.new.run_id
     arguments = [run_id, new_run_id, "--before", planned.facts.before]
@@ -225,7 +225,7 @@ def not_confirmed(planned: Plan) -> NotConfirmed:
         ways.append("the same `holdfast fork` with --yes")
     else:
         ways.append(command("fork", *arguments, "--yes"))
-    return NotConfirmed(
+    return ConfirmationRequired(
         run_id,
         f"a fork of run {run_id!r} before {planned.facts.before} may execute these again, "
         "under keys of its own",

@@ -34,14 +34,14 @@ def collect(
     flow: str | None = None,
     status: str | Iterable[str] | None = None,
     dry_run: bool = False,
-    keep_measures: Duration | None = None,
+    trends_retention: Duration | None = None,
     progress: Progress = no_progress,
 ) -> Collected:
     """Remove runs that have ended and had their time; each id is kept, and not given again."""
     older_than_us = None if older_than is None else durations.micros(older_than, "gc(older_than=…)")
     keep_us = sweeping.MEASURES_US
-    if keep_measures is not None:
-        keep_us = durations.micros(keep_measures, "gc(keep_measures=…)")
+    if trends_retention is not None:
+        keep_us = durations.micros(trends_retention, "prune(trends_retention=…)")
     asked = Asked(older_than_us, flow=flow, statuses=checked_statuses(status))
     swept: list[Swept] = []
     for run in Sweeper(store, asked, dry_run=dry_run).sweep():

@@ -49,7 +49,7 @@ def signal(
     if signal_id is None:
         signal_id = uuid.uuid4().hex
     elif not isinstance(signal_id, str) or not 0 < len(signal_id) <= ID_MAX_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"signal(…, id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
+        raise UsageError(f"signal(…, signal_id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
     body = b'{"value":%b}' % codec.encode(
         masked_value(payload, name), f"the payload of signal {name!r}"
     )
@@ -107,7 +107,7 @@ def answer(
 def refuse(
     store: Store, run_id: str, name: str, *, actor: str, reason: str = "", number: int | None = None
 ) -> Answered:
-    """Refuse what a run asks: the flow gets `Refused`. The name is that of a question, or the step
+    """Refuse what a run asks: the flow gets `Rejected`. The name is that of a question, or the step
     of an approval."""
     check_actor(actor)
     if len(reason) > REASON_MAX_CHARS:

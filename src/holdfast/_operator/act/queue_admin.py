@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast._core.keys import check_label
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import RunRow
 from holdfast._operator.act import run_decisions
-from holdfast._operator.read import audit_log
+from holdfast._operator.read import audit_log, queue_views
 from holdfast._store.contract import Limits, Query, Store
 from holdfast.errors import HoldfastError, UsageError
 
@@ -32,6 +33,13 @@ def set_limits(store: Store, limits: Limits, actor: str) -> None:
     store.set_limits(limits)
 
 
+def set_paused(store: Store, queue: str, *, paused: bool, actor: str) -> None:
+    """Pause a queue, or resume it; its limits stay."""
+    name = check_label("the name of a queue", queue)
+    limits = queue_views.limits_of(store, name)
+    set_limits(store, msgspec.structs.replace(limits, paused=paused), actor)
+
+
 class Many(msgspec.Struct, frozen=True):
     """Which runs are taken up together: of a queue and a flow (None is any), "failed", "quarantined"
     or "diverged". Diverged ones are replayed once more, unless the change of their code is accepted."""
@@ -44,7 +52,7 @@ class Many(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse what cannot be meant."""
         if self.status not in ("failed", "quarantined", "diverged"):
-            raise UsageError(f"status={self.status!r}: 'failed', 'quarantined' or 'diverged'")
+            raise UsageError(f"held_reason={self.status!r}: 'quarantined' or 'diverged'")
         if self.status == "diverged" and self.flow is None:
             raise UsageError("diverged runs are taken up flow by flow: say which flow was changed")
         if self.accept_change and self.status != "diverged":

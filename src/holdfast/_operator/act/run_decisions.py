@@ -17,7 +17,7 @@ import msgspec
 from holdfast._core import codec, control
 from holdfast._core.changes import SetKey, TakeMessage
 from holdfast._core.doubted import key_token
-from holdfast._core.effects import NOT_DONE, Done, Fail, NotDone
+from holdfast._core.effects import NOT_DONE, Done, Failed, NotDone
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import HeldReason, Status
@@ -43,7 +43,7 @@ from holdfast._operator.read.run_views import existing_row, fold, may_be_taken
 from holdfast._store.contract import Committed, Fenced, Posted, Store
 from holdfast.errors import RunBusy, StaleView, UsageError
 
-Decision = Done[Any] | NotDone | Fail
+Decision = Done[Any] | NotDone | Failed
 
 
 # -- settling ----------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _check_fits(past: History, step: str, decision: Decision) -> None:
 def _kind_and_reason(decision: Decision) -> tuple[str, str | None]:
     if isinstance(decision, Done):
         return "done", None
-    if isinstance(decision, Fail):
+    if isinstance(decision, Failed):
         return "fail", decision.reason
     if decision is NOT_DONE:  # pyright: ignore[reportUnnecessaryComparison]
         return "not_done", None
@@ -278,7 +278,7 @@ def resume(
     drift: str | None = None,
     again: bool = False,
 ) -> Answer:
-    """Take up a run that failed or is held; `drift` is "go_on" or "redo", for one that is held for
+    """Take up a run that failed or is held; `drift` is "keep" or "redo", for one that is held for
     what changed outside; `again` is only for one that is held as diverged, see `resume_drafts`."""
     check_actor(actor)
     for _ in range(TRIES):

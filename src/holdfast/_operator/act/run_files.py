@@ -18,7 +18,7 @@ from holdfast._store import exports
 from holdfast._store.contract import Progress, Store, WholeRun, no_progress
 from holdfast._store.families import children
 from holdfast._store.lineage import origin_of
-from holdfast.errors import Corrupt, Regressed, RunDeleted, RunError, UsageError
+from holdfast.errors import Corrupt, RunDeleted, RunError, StoreLostData, UsageError
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ def import_runs(
     the first is written, each is one transaction, and importing again goes on where it stopped."""
     lost = store.regression()
     if lost is not None:
-        raise Regressed(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
+        raise StoreLostData(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
     read = read_runs(path, progress) if read is None else read
     for run in read.runs:
         here = store.get(run.row.run_id)

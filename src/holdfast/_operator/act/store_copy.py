@@ -40,7 +40,7 @@ from holdfast._operator.read.run_views import fold
 from holdfast._store import lineage
 from holdfast._store.addresses import shown
 from holdfast._store.contract import Committed, Limits, Query, ScheduleRow, Store, WholeRun
-from holdfast.errors import Corrupt, Regressed, RunConflict, RunDeleted, StoreError, UsageError
+from holdfast.errors import Corrupt, RunConflict, RunDeleted, StoreError, StoreLostData, UsageError
 
 PAGE = 500
 TRIES = 5
@@ -75,7 +75,7 @@ def check(source: Store, target: Store) -> None:
     for store in (source, target):
         lost = store.regression()
         if lost is not None:
-            raise Regressed(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
+            raise StoreLostData(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
 
 
 def run_ids(source: Store) -> list[str]:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast._core.budgets import Budget
 from holdfast._core.commands import command as command_line
 from holdfast._core.control import Stopped
-from holdfast._core.effects import NOT_DONE, Done, Fail
+from holdfast._core.effects import NOT_DONE, Done, Failed
 from holdfast._core.record import is_block
 from holdfast._core.rows import RunRow
 from holdfast._operator.act import (
@@ -90,7 +90,7 @@ def _decision(done: str | None, fail: str | None, *, not_done: bool) -> run_deci
         raise UsageError("say exactly one of --done JSON, --not-done and --fail REASON")
     if done is not None:
         return Done(parsed("--done", done))
-    return NOT_DONE if fail is None else Fail(fail)
+    return NOT_DONE if fail is None else Failed(fail)
 
 
 def duration(text: str | None) -> float | str | None:
@@ -180,7 +180,7 @@ def _resume(
         actor=actor,
         accept_change=accept_change,
         confirm=confirm,
-        drift="go_on" if go_on else "redo" if redo else None,
+        drift="keep" if go_on else "redo" if redo else None,
     )
     tell(session, answer, resumed=[], refused=0)
     return None

@@ -72,7 +72,7 @@ def find_questions(topic: str) -> list[str]:
     return list(QUESTIONS)
 
 
-@step(retry=Retry(attempts=3, first_s=0.1, jitter=0))
+@step(retry=Retry(attempts=3, initial_wait_s=0.1, jitter=0))
 def look_up(question: str) -> str:
     """Ask the library, which does not answer the first time it is asked the second question."""
     number = QUESTIONS.index(question)
@@ -125,7 +125,7 @@ def was_it_sent(to: str, text: str) -> Done[str] | NotDone:
 def research(topic: str, to: str) -> str:
     """Find out about a topic and send a report."""
     notes: list[str] = []
-    for state in turns(Notes(find_questions(topic), []), limit=10):
+    for state in turns(Notes(find_questions(topic), []), max_turns=10):
         if not state.open:
             notes = state.taken
             break

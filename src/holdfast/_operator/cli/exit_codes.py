@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from holdfast.errors import (
+    ConfirmationRequired,
     Corrupt,
     HoldfastError,
-    NotConfirmed,
-    Regressed,
     RunBusy,
     RunCancelled,
     RunDeleted,
@@ -15,6 +14,7 @@ from holdfast.errors import (
     RunNotFound,
     RunRolledBack,
     StaleView,
+    StoreLostData,
     UsageError,
 )
 
@@ -52,10 +52,10 @@ ERROR_CODES: list[tuple[type[HoldfastError], int]] = [
     (RunNotFound, NOT_FOUND),
     (RunDeleted, NOT_FOUND),
     (Corrupt, DAMAGED),
-    (Regressed, DAMAGED),
+    (StoreLostData, DAMAGED),
     (RunCancelled, CANCELLED),
     (RunRolledBack, CANCELLED),
-    (NotConfirmed, USAGE),
+    (ConfirmationRequired, USAGE),
     (UsageError, USAGE),
 ]
 """By kind of error, the exit code that tells it. Every other error is `ERROR`."""

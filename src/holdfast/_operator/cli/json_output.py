@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from holdfast._core.comparing import Preflight
+from holdfast._core.comparing import ResumePreview
 from holdfast._core.control import Stopped
 from holdfast._core.findings import Finding
 from holdfast._operator.act.action_result import Answer
@@ -34,7 +34,7 @@ from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.read.run_views import RunSummary, RunView
 from holdfast._operator.read.snapshots import Comparison, SnapshotView, StateView
 from holdfast._operator.read.trends import Trends
-from holdfast._store.words import Finding as Damage
+from holdfast._store.words import Damage
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "next": Field(list[str], "the command that lets it go on"),
         "exit_code": _CODE,
     },
-    "preflight": {"preflight": Field(Preflight)},
+    "preflight": {"preflight": Field(ResumePreview)},
     "questions": {"questions": Field(list[QuestionView], "each with the commands that answer it")},
     "queue": {"queue": Field(QueueView)},
     "queues": {

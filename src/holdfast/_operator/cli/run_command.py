@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from holdfast._core.commands import command as command_line
-from holdfast._core.comparing import Preflight
+from holdfast._core.comparing import ResumePreview
 from holdfast._core.drift import Change
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
@@ -178,15 +178,15 @@ def _preflight(session: Session, run_id: str, app: str | None) -> None:
     session.say(_report_text(told))
 
 
-def _with_code(session: Session, run_id: str, app: str) -> Preflight:
+def _with_code(session: Session, run_id: str, app: str) -> ResumePreview:
     import holdfast
 
     module_named(app)
     with holdfast.open(session.url, namespace=session.namespace, default=False) as opened:
-        return opened.preflight(run_id)
+        return opened.preview_resume(run_id)
 
 
-def _report_text(told: Preflight) -> str:
+def _report_text(told: ResumePreview) -> str:
     lines = [str(told)]
     lines += [_effects(change) for change in told.changes if change.effects]
     return "\n".join(lines)

@@ -39,8 +39,8 @@ from holdfast._operator.text import visible
 from holdfast._store.addresses import shown as shown_url
 from holdfast._store.contract import Progress, Store, no_progress
 from holdfast.errors import (
+    ConfirmationRequired,
     HoldfastError,
-    NotConfirmed,
     RunError,
     RunHeld,
     RunNotFound,
@@ -296,7 +296,7 @@ class Session:
                 told["run_id"] = error.run_id
             if isinstance(error, RunHeld):
                 told |= {"reason": error.reason, "step": error.step, "actions": error.actions}
-            if isinstance(error, NotConfirmed):
+            if isinstance(error, ConfirmationRequired):
                 told["effects"] = error.effects
             self.answer(error=told, exit_code=code)
         elif code == DAMAGED:

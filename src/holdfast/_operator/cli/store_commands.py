@@ -17,7 +17,7 @@ from holdfast._operator.read import audit_log
 from holdfast._operator.read.run_views import verified
 from holdfast._operator.text import count
 from holdfast._store.addresses import NoStore, shown
-from holdfast._store.contract import LOST_END, Finding
+from holdfast._store.contract import LOST_END, Damage
 from holdfast._store.sweeping import Swept
 from holdfast.errors import UsageError
 
@@ -57,7 +57,7 @@ def _verify(session: Session, run_ids: tuple[str, ...]) -> int:
     return DAMAGED
 
 
-def _of_the_rest(findings: list[Finding]) -> str:
+def _of_the_rest(findings: list[Damage]) -> str:
     if any(finding.what == LOST_END for finding in findings):
         return (
             "What is stored of runs that are not named here is as it was written; which of them have "
@@ -142,7 +142,7 @@ SHOWN = 20
     "--older-than",
     metavar="TIME",
     help='How long ago they ended, such as "30d", "12h" or a number of seconds. Without it: as long as their flow keeps '
-    "them (`@flow(keep=…)`); of flows that say nothing, nothing.",
+    "them (`@flow(retention=…)`); of flows that say nothing, nothing.",
 )
 @click.option("--flow", metavar="NAME", help="Only runs of this flow, with their children.")
 @click.option(
@@ -195,7 +195,7 @@ def _gc(
             flow=flow,
             status=statuses,
             dry_run=dry_run,
-            keep_measures=kept,
+            trends_retention=kept,
             progress=tell,
         )
     return _tell(session, collected)

@@ -27,7 +27,7 @@ from holdfast._operator.read.entry_views import EntryView
 from holdfast._operator.read.run_views import RunSummary
 from holdfast._operator.text import visible
 from holdfast._store.contract import Query, Store
-from holdfast.errors import Corrupt, Regressed, StoreError, StoreTooNew, UsageError
+from holdfast.errors import Corrupt, StoreError, StoreLostData, StoreTooNew, UsageError
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -218,7 +218,7 @@ class Source:
         while True:
             try:
                 answer = question(self._watched.opened(), *args, **kwargs)
-            except (Corrupt, Regressed, StoreTooNew):
+            except (Corrupt, StoreLostData, StoreTooNew):
                 raise
             except StoreError as error:
                 if not silent:

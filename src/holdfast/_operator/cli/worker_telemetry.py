@@ -160,7 +160,7 @@ def _alert(wanted: TelemetryOptions) -> None:
         from holdfast.observers.alerts import Command
 
         for command in wanted.alerts:
-            holdfast.alert(Command(command, timeout_s=wanted.alert_timeout_s))
+            holdfast.observers.on_alert(Command(command, timeout_s=wanted.alert_timeout_s))
 
 
 def _log(wanted: TelemetryOptions) -> None:

@@ -30,13 +30,13 @@ from holdfast._store.contract import Query, Store
 from holdfast.errors import Corrupt
 
 _WILL = {
-    "ask": "The next process that takes the run holds it, and asks a person.",
+    "hold": "The next process that takes the run holds it, and asks a person.",
     "retry": "The next process that takes the run sends it again under the same key.",
     "fail": "The next process that takes the run gives the step up.",
     "function": "The next process that takes the run asks its on_doubt function.",
 }
 _POLICY = {
-    "ask": "a person is asked",
+    "hold": "a person is asked",
     "retry": "it is sent again under the same key, while the key is young enough",
     "fail": "it is given up",
     "function": "its on_doubt function is asked",
@@ -126,7 +126,7 @@ def _key_and_policy(record: Record, now_us: int) -> list[str]:
 
 def policy(record: Record) -> str:
     """Return what is declared for a doubt, in words."""
-    declared = str(_intent(record).get("on_doubt", "ask"))
+    declared = str(_intent(record).get("on_doubt", "hold"))
     return _POLICY.get(declared, declared)
 
 
@@ -177,7 +177,7 @@ def _is_too_old(record: Record, now_us: int) -> bool:
 
 def what_will_be_done(record: Record) -> str:
     """Return what the declared policy makes of the doubt when the run goes on."""
-    return _WILL.get(str(_intent(record).get("on_doubt", "ask")), "")
+    return _WILL.get(str(_intent(record).get("on_doubt", "hold")), "")
 
 
 def key_waited_for(store: Store, row: RunRow) -> KeyState | None:

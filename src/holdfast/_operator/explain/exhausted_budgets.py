@@ -19,7 +19,7 @@ def about_budget(case: Case) -> None:
         for model in view.unpriced:
             case.said.known.append(
                 f"Tokens of model {model} cost nothing in it: nobody gave it a price "
-                "(holdfast.prices)."
+                "(holdfast.pricing.set_prices)."
             )
 
 

@@ -35,7 +35,7 @@ def nobody_executes(case: Case) -> bool:
         )
         case.do(
             "Start a worker with the code of that version; or, if newer code replays it, say so "
-            f"there, @flow(…, accepts=({row.version!r},)), and start its workers again."
+            f"there, @flow(…, accepts_versions=({row.version!r},)), and start its workers again."
         )
     else:
         takes = "does not take" if alone else "takes"

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast._core import comparing
-from holdfast._core.comparing import CodeNow, Preflight
+from holdfast._core.comparing import CodeNow, ResumePreview
 from holdfast._core.drift import DEFAULTS, Change
 from holdfast._core.entries import Kind
 from holdfast._core.history import History, Record
@@ -40,7 +40,7 @@ def report(
     now: CodeNow | None,
     seen: Sequence[Change] = (),
     looked_at: frozenset[str] = frozenset(),
-) -> Preflight:
+) -> ResumePreview:
     """Return what a run would find. `now` is what the code of this process says, None without it;
     `seen` are facts that were looked at with it and have changed, `looked_at` the steps of all."""
     at_us = store.now_us()
@@ -62,7 +62,7 @@ def report(
             changes.append(change)
     last = past.gap.last
     assert last is not None
-    return Preflight(
+    return ResumePreview(
         row.run_id,
         row.flow,
         str(row.status),

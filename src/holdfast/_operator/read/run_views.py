@@ -41,7 +41,7 @@ from holdfast._operator.read.step_views import (
 )
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
-from holdfast._store.contract import Finding, Progress, Query, Store, no_progress
+from holdfast._store.contract import Damage, Progress, Query, Store, no_progress
 from holdfast.errors import Corrupt, RunDeleted, RunNotFound, UsageError
 
 # -- requests to stop that are not carried out yet ----------------------------------------------
@@ -334,7 +334,7 @@ def existing_row(store: Store, run_id: str) -> RunRow:
 
 def verified(
     store: Store, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
-) -> list[Finding]:
+) -> list[Damage]:
     """Check everything that is stored, or only these runs; an id that no run has is RunNotFound."""
     try:
         return store.verify(run_ids, progress)

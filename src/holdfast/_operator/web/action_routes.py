@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from holdfast._core.budgets import Budget
 from holdfast._core.control import Stopped
-from holdfast._core.effects import NOT_DONE, Done, Fail
+from holdfast._core.effects import NOT_DONE, Done, Failed
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.resume import outcome_is_unknown
 from holdfast._core.superseding import superseded_by_resume
@@ -38,7 +38,7 @@ from holdfast._operator.web.gate import unauthorised
 from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.routes import API, Ask, Nothing, Route
 from holdfast._store.contract import Store
-from holdfast.errors import Corrupt, NotConfirmed, RunHeld, UsageError
+from holdfast.errors import ConfirmationRequired, Corrupt, RunHeld, UsageError
 
 WAIT_S = 3.0
 """How long a request waits for the process that has the run; then it says that it was asked."""
@@ -64,7 +64,7 @@ def resume(ask: Ask) -> response_models.Acted:
     except RunHeld as held:
         effects = [] if asked.confirm else _unknown(ask.store, ask.query.id)
         if effects:
-            raise NotConfirmed(
+            raise ConfirmationRequired(
                 ask.query.id, "these may have happened, and are executed again", effects, ()
             ) from held
         raise
@@ -109,12 +109,12 @@ def settle(ask: Ask) -> response_models.Acted:
     asked: request_models.Settle = ask.body
     decision: run_decisions.Decision = Done(asked.result)
     if asked.as_ == "fail":
-        decision = Fail(asked.reason)
+        decision = Failed(asked.reason)
     elif asked.as_ == "not_done":
         decision = NOT_DONE
         if not asked.confirm:
             run_views.existing_row(_store_at_expected_version(ask), ask.query.id)
-            raise NotConfirmed(
+            raise ConfirmationRequired(
                 ask.query.id,
                 "settled as not done, it is executed again",
                 [asked.step],
@@ -134,7 +134,7 @@ def rollback(ask: Ask) -> response_models.Acted:
     plan = rollbacks.plan(store, ask.query.id, asked.to)
     if plan.confirm and not asked.confirm:
         stays = [f"{it.step} ({it.means})" for it in plan.effects if it.fate != "undo"]
-        raise NotConfirmed(
+        raise ConfirmationRequired(
             ask.query.id,
             "what cannot be undone, or might be undone twice, stays as it is",
             stays or [plan.elsewhere],

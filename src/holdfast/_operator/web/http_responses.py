@@ -13,11 +13,10 @@ from starlette.responses import Response
 
 from holdfast.errors import (
     AnswerConflict,
+    ConfirmationRequired,
     Corrupt,
     HoldfastError,
     KeyConflict,
-    NotConfirmed,
-    Regressed,
     RunBusy,
     RunConflict,
     RunDeleted,
@@ -27,6 +26,7 @@ from holdfast.errors import (
     RunNotFound,
     StaleView,
     StoreError,
+    StoreLostData,
     UsageError,
 )
 
@@ -39,12 +39,12 @@ _STATUS: list[tuple[type[HoldfastError], int]] = [
     (StaleView, 409),
     (AnswerConflict, 409),
     (RunConflict, 409),
-    (NotConfirmed, 409),
+    (ConfirmationRequired, 409),
     (RunBusy, 409),
     (RunEnded, 409),
     (RunHeld, 409),
     (KeyConflict, 409),
-    (Regressed, 409),
+    (StoreLostData, 409),
     (Corrupt, 500),
     (StoreError, 503),
     (UsageError, 400),
@@ -101,7 +101,7 @@ def failure(error: HoldfastError) -> Response:
     more: dict[str, Any] = {}
     if isinstance(error, RunError | Corrupt) and error.run_id is not None:
         more["run_id"] = error.run_id
-    if isinstance(error, NotConfirmed):
+    if isinstance(error, ConfirmationRequired):
         more["effects"] = error.effects
     if isinstance(error, RunHeld):
         more |= {"reason": error.reason, "step": error.step, "actions": error.actions}

@@ -162,7 +162,7 @@ class Resume(Asked):
 
     accept_change: bool = False
     confirm: bool = False
-    drift: Literal["go_on", "redo"] | None = None
+    drift: Literal["keep", "redo"] | None = None
 
 
 class Settle(Asked):

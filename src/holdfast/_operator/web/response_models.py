@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.comparing import Preflight
+from holdfast._core.comparing import ResumePreview
 from holdfast._core.findings import Finding
 from holdfast._operator.act.run_rollback import RollbackPlan
 from holdfast._operator.act.schedule_admin import ScheduleView
@@ -140,7 +140,7 @@ class Differences(Told, kw_only=True):
 class PreflightTold(Told, kw_only=True):
     """What a run would find if it went on now."""
 
-    preflight: Preflight
+    preflight: ResumePreview
 
 
 class RollbackTold(Told, kw_only=True):

@@ -26,7 +26,7 @@ from holdfast._store.postgres.packing import fetch_with
 from holdfast._store.postgres.remembering import Remembered
 from holdfast._store.postgres.sending import send
 from holdfast._store.side_tables import Overlay, Place, Put
-from holdfast.errors import HoldfastError, KeyConflict, Regressed, StoreError, StoreFailed
+from holdfast.errors import HoldfastError, KeyConflict, StoreError, StoreFailed, StoreLostData
 
 _OWN_FAULT = (HoldfastError, AssertionError, ValueError, LookupError, TypeError)
 """What a write can do wrong by itself."""
@@ -134,7 +134,7 @@ class Appender:
                     if row.run_no in numbers:
                         self._remembered.acknowledged(row)
                 regressing.note(link, self._remembered, numbers, at_us)
-                lost = Regressed(self._remembered.lost or "")
+                lost = StoreLostData(self._remembered.lost or "")
                 batch.broken(dict.fromkeys(numbers, lost))
 
         self._database.work(work)
@@ -187,7 +187,7 @@ class Batch:
     def add(self, write: Write) -> Outcome:
         """Work out one write, all of it or nothing."""
         if self._lost is not None and decisions.starts_effect(write):
-            raise Regressed(
+            raise StoreLostData(
                 f"{self._lost}. Effects wait until somebody has looked at it and accepted the "
                 "store as it is: holdfast adopt"
             )

@@ -26,7 +26,7 @@ from holdfast._store import decisions, lookups, reading, records
 from holdfast._store.clock import SLEWED_US, DatabaseClock
 from holdfast._store.contract import (
     Busy,
-    Finding,
+    Damage,
     NewRun,
     Outcome,
     Progress,
@@ -326,7 +326,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
 
     def verify(
         self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
-    ) -> builtins.list[Finding]:
+    ) -> builtins.list[Damage]:
         from holdfast._store.postgres.verifying import verify
 
         return verify(self._database, self.namespace, run_ids, progress)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast._store import beside_rows, measure_rows, records, verify as checks
-from holdfast._store.contract import Finding, Progress
+from holdfast._store.contract import Damage, Progress
 from holdfast._store.postgres.database import Database, Work
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.packing import fetch_with, packed_row
@@ -16,11 +16,11 @@ from holdfast._store.verify import Snapshot
 
 def verify(
     database: Database, namespace: str, run_ids: Iterable[str] | None, progress: Progress
-) -> list[Finding]:
+) -> list[Damage]:
     """Return what is wrong; an empty list says that all of it reads as it was written."""
     wanted = None if run_ids is None else list(run_ids)
 
-    def once(work: Work[list[Finding]], tries: int) -> list[Finding]:
+    def once(work: Work[list[Damage]], tries: int) -> list[Damage]:
         link = database.connect()  # Not of the pool: it may take long, and others read meanwhile.
         try:
             with link.one_state():
@@ -28,7 +28,7 @@ def verify(
         finally:
             link.close()
 
-    def work(link: Link, _tries: int) -> list[Finding]:
+    def work(link: Link, _tries: int) -> list[Damage]:
         state = _snapshot(link, progress)
         lost = checks.lost(state.fetch("store_row", ())[0][3])
         if wanted is not None:
@@ -48,13 +48,13 @@ def _snapshot(link: Link, progress: Progress) -> Snapshot:
     return Snapshot(fetch_with(link), each, progress)
 
 
-def _everything(state: Snapshot) -> list[Finding]:
+def _everything(state: Snapshot) -> list[Damage]:
     strays = [
-        Finding(f"rows of {table}", f"they belong to run number {run_no}, which is not there")
+        Damage(f"rows of {table}", f"they belong to run number {run_no}, which is not there")
         for table, run_no in state.fetch("rows_without_run", ())
     ]
     late = [
-        Finding(f"question {name!r}", "it is open, and the run has ended", run_id)
+        Damage(f"question {name!r}", "it is open, and the run has ended", run_id)
         for run_id, name in state.fetch("questions_of_nobody", ())
     ]
     return [

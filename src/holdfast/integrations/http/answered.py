@@ -75,7 +75,7 @@ def _open_address(url: str) -> str:
     try:
         return shown_url(url)
     except ValueError:  # No address, so that no client gets beyond it: its query is of no use.
-        return holdfast.masked(url.partition("?")[0].rpartition("@")[2])
+        return holdfast.redaction.redact(url.partition("?")[0].rpartition("@")[2])
 
 
 def outcome(head: Head, body: bytes) -> dict[str, Any]:

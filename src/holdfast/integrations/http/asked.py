@@ -34,7 +34,7 @@ def shown_url(url: str) -> str:
     parts = urlsplit(url)
     query = "".join(_shown_pair(pair) for pair in _BETWEEN.split(parts.query))
     host = parts.netloc.rpartition("@")[2]
-    return holdfast.masked(urlunsplit((parts.scheme, host, parts.path, query, "")))
+    return holdfast.redaction.redact(urlunsplit((parts.scheme, host, parts.path, query, "")))
 
 
 def _shown_pair(pair: str) -> str:
@@ -57,7 +57,7 @@ def has_mask(url: str) -> bool:
     return any(value == _MASK and _is_secret(name) for name, _, value in pairs)
 
 
-def step_key(request: Any) -> str:
+def request_key(request: Any) -> str:
     """`POST api.openai.com.v1.chat.completions`: calls of one address are told apart by their order."""
     parts = urlsplit(shown_url(str(request.url)))
     place = _NOT_IN_KEYS.sub(".", f"{parts.hostname or ''}{parts.path}").strip(".")

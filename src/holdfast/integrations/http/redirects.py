@@ -64,7 +64,7 @@ class Redirects:
 
 
 def _run_id() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     return run.run_id
 
@@ -75,7 +75,7 @@ def _place(url: Any) -> tuple[str, str]:
 
 def _is_masked(request: Any) -> bool:
     """Outside a run requests pass as they are."""
-    return has_mask(str(request.url)) and holdfast.current_run() is not None
+    return has_mask(str(request.url)) and holdfast.context.current_run() is not None
 
 
 def _leads_to(request: Any, status: int, location: str | None) -> Any:

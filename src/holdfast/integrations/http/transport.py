@@ -8,13 +8,14 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import holdfast
-from holdfast import Retry, keyed, recorded
+from holdfast import Retry
+from holdfast.adapters import as_effect, as_step, step_key
 from holdfast.errors import UsageError
 from holdfast.integrations._needs import needs
 from holdfast.integrations._relay import Closed, Closer, arelay, relay
 from holdfast.integrations._witness import tell
 from holdfast.integrations.http.answered import Head, replayed
-from holdfast.integrations.http.asked import digest_of, shown_url, step_key
+from holdfast.integrations.http.asked import digest_of, request_key, shown_url
 from holdfast.integrations.http.exchange import (
     Exchange,
     Piece,
@@ -52,7 +53,7 @@ LINGER_S = 1.0
 MAX_BYTES = 64 * 1024 * 1024
 
 Asks = Callable[[Any], bool]
-Policy = Literal["ask", "retry", "fail"]
+Policy = Literal["hold", "retry", "fail"]
 
 
 class _Rules:
@@ -82,20 +83,19 @@ class _Rules:
         self._effects = effects
         self._headers = frozenset(name.lower() for name in headers)
         self._max_bytes = max_bytes
-        self._step = recorded(perform, name="http", unrecorded=("exchange",))
-        self._effect = recorded(
+        self._step = as_step(perform, name="http", unrecorded=("exchange",))
+        self._effect = as_effect(
             perform,
             name="http",
-            effect=True,
             unrecorded=("exchange",),
             on_doubt=on_doubt,
-            failed_on=(Refused,),
+            not_done_on=(Refused,),
             retry=Retry() if on_doubt == "retry" else None,
         )
 
     def passes(self, request: Any) -> bool:
         """Say whether a request is none of ours: outside a run, or part of a step."""
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         if run is None or run.step is not None:
             return True
         if self._record is not None and not self._record(request):
@@ -215,10 +215,10 @@ class DurableTransport(_OnlyBlocking, _Transport):
         self,
         inner: Any = None,
         *,
-        key: Callable[[Any], str] = step_key,
+        key: Callable[[Any], str] = request_key,
         record: Asks | None = None,
         effects: Asks | None = None,
-        on_doubt: Policy = "ask",
+        on_doubt: Policy = "hold",
         headers: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
         trust_env: bool = True,
@@ -256,7 +256,7 @@ class DurableTransport(_OnlyBlocking, _Transport):
     ) -> list[Piece]:
         sending = _Sending(self._rules, inner, request, put, left)
         try:
-            with keyed(self._rules.key(request)):
+            with step_key(self._rules.key(request)):
                 return sending.whole(sending.step(*sending.asked, sending.exchange))
         except Unrecorded as unrecorded:
             return sending.unrecorded(unrecorded)
@@ -274,10 +274,10 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
         self,
         inner: Any = None,
         *,
-        key: Callable[[Any], str] = step_key,
+        key: Callable[[Any], str] = request_key,
         record: Asks | None = None,
         effects: Asks | None = None,
-        on_doubt: Policy = "ask",
+        on_doubt: Policy = "hold",
         headers: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
         trust_env: bool = True,
@@ -315,7 +315,7 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
     ) -> list[Piece]:
         sending = _Sending(self._rules, inner, request, put, left)
         try:
-            with keyed(self._rules.key(request)):
+            with step_key(self._rules.key(request)):
                 return sending.whole(await sending.step(*sending.asked, sending.exchange))
         except Unrecorded as unrecorded:
             return sending.unrecorded(unrecorded)

@@ -31,7 +31,7 @@ def note_usage(content_type: str, body: bytes) -> None:
 def _count(found: dict[str, Any]) -> None:
     """Numbers that nobody can count with (`10**30` tokens) must not spoil the answer they came with."""
     with contextlib.suppress(UsageError):
-        holdfast.usage(
+        holdfast.context.record_usage(
             model=found.get("model"),
             input_tokens=found.get("input_tokens", 0),
             output_tokens=found.get("output_tokens", 0),

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from langgraph.types import Interrupt
 
-from holdfast.errors import Refused
+from holdfast.errors import Rejected
 from holdfast.integrations._approving import SHOWN, TEXT_MAX_CHARS, cut
 from holdfast.integrations.langgraph.deciding import Allowed, answer_type
 
@@ -124,7 +124,7 @@ class Question:
         """Whether all of the tool calls may be decided so."""
         return all(kinds is None or kind in kinds for kinds in self._allowed)
 
-    def refused_with(self, refused: Refused) -> Any:
+    def refused_with(self, refused: Rejected) -> Any:
         """Return what the graph gets if a person refuses: the tool calls are rejected, and the model
         is told why. To any other interrupt a refusal is no answer, and the run fails with it."""
         if not self.actions or not self._allows("reject"):

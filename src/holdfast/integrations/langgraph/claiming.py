@@ -18,7 +18,7 @@ ENDED = frozenset({"completed", "failed", "cancelled", "rolled_back"})
 class Claims:
     """Which run works on which thread; in the store that has the checkpoints."""
 
-    def __init__(self, store: holdfast.Store) -> None:
+    def __init__(self, store: holdfast.types.Store) -> None:
         self._store = store
         self._memory = store.memory(NAMESPACE, recorded=False)
 
@@ -29,7 +29,7 @@ class Claims:
         """
         key = thread_digest(thread_id)
         while True:
-            claim = self._memory.entry(key)
+            claim = self._memory.item(key)
             if claim is not None and claim.value != run_id:
                 self._check_ended(thread_id, claim.value)
             version = 0 if claim is None else claim.version
@@ -39,7 +39,7 @@ class Claims:
     def release(self, thread_id: str, run_id: str) -> None:
         """Give a thread back, unless another run has taken it over."""
         key = thread_digest(thread_id)
-        claim = self._memory.entry(key)
+        claim = self._memory.item(key)
         if claim is not None and claim.value == run_id:
             self._memory.delete(key, if_version=claim.version)
 

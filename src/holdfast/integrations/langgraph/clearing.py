@@ -55,20 +55,20 @@ def _persistently(shelf: Shelf, thread: str, work: Callable[[Held], bool]) -> No
 def _removed_all(shelf: Shelf, thread: str, held: Held) -> bool:
     free = _values(shelf, thread)
     folder = keys.thread_digest(thread) + "."
-    free += shelf.memory.list(f"n/{folder}")
+    free += shelf.memory.items(f"n/{folder}")
     kinds = ("w/", "p/c/", "p/w/")
-    earlier = {row.key for kind in kinds for row in shelf.memory.list(kind + folder)}
-    rows = shelf.memory.list(f"c/{folder}")  # In a place, children stand before their parents.
+    earlier = {row.key for kind in kinds for row in shelf.memory.items(kind + folder)}
+    rows = shelf.memory.items(f"c/{folder}")  # In a place, children stand before their parents.
     gone = {row.key.partition("/")[2] for row in rows}
     # Of the writes, those of a checkpoint that was written since stay with it.
     rows += [
         row
-        for row in shelf.memory.list(f"w/{folder}")
+        for row in shelf.memory.items(f"w/{folder}")
         if row.key in earlier or row.key.split("/", 1)[1].rpartition("/")[0] in gone
     ]
     lost = {row.key for row in rows}
     for kind in kinds[1:]:
-        parts_there = shelf.memory.list(kind + folder)
+        parts_there = shelf.memory.items(kind + folder)
         rows += [it for it in parts_there if it.key in earlier or _whole_of(it.key) in lost]
     return _taken(shelf, rows, held) and _dropped(shelf, free, held)
 
@@ -76,7 +76,7 @@ def _removed_all(shelf: Shelf, thread: str, held: Held) -> bool:
 def _removed(shelf: Shelf, thread: str, choose: Choose, held: Held) -> bool:
     values = _values(shelf, thread)
     needed: set[str] = set()
-    for name in shelf.memory.list(f"n/{keys.thread_digest(thread)}."):
+    for name in shelf.memory.items(f"n/{keys.thread_digest(thread)}."):
         if not _removed_from(shelf, name, choose, held, needed):
             return False
     free = [row for row in values if row.key.removeprefix("p/").split("/")[2] not in needed]
@@ -98,14 +98,14 @@ def _removed_from(shelf: Shelf, name: Entry, choose: Choose, held: Held, needed:
     rows: list[Entry] = []
     writes = f"w/{place.folder}/"
     is_left_over = _left_over(left, there)
-    for row in shelf.memory.list(writes):
+    for row in shelf.memory.items(writes):
         if is_left_over(row.key):
             rows.append(row)
         else:
             needed |= {ref for write in shelf.opened(row)["w"] for ref in refs(write[2])}
     lost = {row.key for row in rows} | {place.checkpoint(it.id) for it in gone}
     for prefix in (place.checkpoints, writes):
-        rows += [it for it in shelf.memory.list(f"p/{prefix}") if _whole_of(it.key) in lost]
+        rows += [it for it in shelf.memory.items(f"p/{prefix}") if _whole_of(it.key) in lost]
     return _taken(shelf, rows, held) and (bool(left) or _dropped(shelf, [name], held))
 
 
@@ -141,7 +141,7 @@ def _removed_part(
 
 def _values(shelf: Shelf, thread: str) -> list[Entry]:
     prefix = keys.elements(thread)
-    return [*shelf.memory.list(prefix), *shelf.memory.list(f"p/{prefix}")]
+    return [*shelf.memory.items(prefix), *shelf.memory.items(f"p/{prefix}")]
 
 
 def _whole_of(part: str) -> str:
@@ -176,7 +176,7 @@ def copy(shelf: Shelf, source: str, target: str) -> None:
         for kept in reversed(list(Reader(shelf.memory, place).all())):
             values.expect(doc_refs(kept.doc))
             shelf.put(goal, kept.id, kept.parent, kept.doc, doc_refs(kept.doc), values.get)
-            for entry in shelf.memory.list(place.writes(kept.id)):
+            for entry in shelf.memory.items(place.writes(kept.id)):
                 row = shelf.opened(entry)
                 shelf.put_writes(goal, kept.id, row["t"], row["w"], values.get)
 

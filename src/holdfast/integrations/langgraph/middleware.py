@@ -13,6 +13,7 @@ goes on from a checkpoint. A tool call has the id that the model gave it.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
@@ -33,8 +34,8 @@ from langgraph.errors import GraphBubbleUp  # noqa: E402
 from holdfast.errors import StepFailed, UsageError  # noqa: E402
 from holdfast.integrations.langgraph import places, plain  # noqa: E402
 
-RECORDED = (holdfast.Step, holdfast.AsyncStep)
-EFFECTS = (holdfast.Effect, holdfast.AsyncEffect)
+RECORDED = (holdfast.types.Step, holdfast.types.AsyncStep)
+EFFECTS = (holdfast.types.Effect, holdfast.types.AsyncEffect)
 
 
 class Bubbled(GeneratorExit):
@@ -79,14 +80,14 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Record a model call."""
-        if holdfast.current_run() is None:
+        if holdfast.context.current_run() is None:
             return handler(request)
 
         def call() -> plain.Data:
             response = handler(request)
             return _used(plain.response_data(response, request.response_format))
 
-        with _unwrapped(), holdfast.keyed(places.model_call(), unique=True):
+        with _unwrapped(), holdfast.adapters.step_key(places.model_call(), unique=True):
             data = _model(**_asked(request), call=call)
         return plain.response_from(data, request.response_format)
 
@@ -96,14 +97,14 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Record a model call that is awaited."""
-        if holdfast.current_run() is None:
+        if holdfast.context.current_run() is None:
             return await handler(request)
 
         async def call() -> plain.Data:
             response = await handler(request)
             return _used(plain.response_data(response, request.response_format))
 
-        with _unwrapped(), holdfast.keyed(places.model_call(), unique=True):
+        with _unwrapped(), holdfast.adapters.step_key(places.model_call(), unique=True):
             data = await _amodel(**_asked(request), call=call)
         return plain.response_from(data, request.response_format)
 
@@ -113,38 +114,40 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
     ) -> Any:
         """Record a tool call."""
-        if holdfast.current_run() is None:
+        if holdfast.context.current_run() is None:
             return handler(request)
-        with self._around(request) as recorded:
-            if recorded is None:
+        with self._around(request) as recording:
+            if recording is None:
                 return handler(request)
 
             def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
                 with _bubbling():
                     return plain.outcome_data(handler(request))
 
-            step = holdfast.recorded(call, **recorded)
+            step = recording(call)
             return plain.outcome_from(step(request.tool_call["args"]))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Record a tool call that is awaited."""
-        if holdfast.current_run() is None:
+        if holdfast.context.current_run() is None:
             return await handler(request)
-        with self._around(request) as recorded:
-            if recorded is None:
+        with self._around(request) as recording:
+            if recording is None:
                 return await handler(request)
 
             async def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
                 with _bubbling():
                     return plain.outcome_data(await handler(request))
 
-            step = holdfast.recorded(call, **recorded)
+            step = recording(call)
             return plain.outcome_from(await step(request.tool_call["args"]))
 
     @contextlib.contextmanager
-    def _around(self, request: ToolCallRequest) -> Generator[dict[str, Any] | None]:
+    def _around(
+        self, request: ToolCallRequest
+    ) -> Generator[Callable[[Callable[..., Any]], Any] | None]:
         """Give the call its key, and say how it is recorded: None if by what it calls."""
         name = request.tool_call["name"]
         call_id = request.tool_call["id"] or places.model_call()
@@ -152,11 +155,17 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             with places.within(call_id):
                 yield None
             return
-        with _unwrapped(), _explained(name), holdfast.keyed(call_id, unique=True, awaited=True):
+        with (
+            _unwrapped(),
+            _explained(name),
+            holdfast.adapters.step_key(call_id, unique=True, awaited=True),
+        ):
             if name in self._own or _is_recorded(request.tool):
                 yield None
             else:
-                yield {"name": _name(name), "effect": name in self._as_effects}
+                is_effect = name in self._as_effects
+                record = holdfast.adapters.as_effect if is_effect else holdfast.adapters.as_step
+                yield functools.partial(record, name=_name(name))
 
 
 def _model_body(
@@ -179,8 +188,8 @@ async def _amodel_body(
         return await call()
 
 
-_model = holdfast.recorded(_model_body, name="model", unrecorded=("call",))
-_amodel = holdfast.recorded(_amodel_body, name="model", unrecorded=("call",))
+_model = holdfast.adapters.as_step(_model_body, name="model", unrecorded=("call",))
+_amodel = holdfast.adapters.as_step(_amodel_body, name="model", unrecorded=("call",))
 
 
 def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
@@ -201,7 +210,7 @@ def _used(data: plain.Data) -> plain.Data:
     for message in data["messages"]:
         usage = message.get("usage_metadata")
         if usage:
-            holdfast.usage(
+            holdfast.context.record_usage(
                 model=message.get("response_metadata", {}).get("model_name"),
                 input_tokens=usage.get("input_tokens", 0),
                 output_tokens=usage.get("output_tokens", 0),

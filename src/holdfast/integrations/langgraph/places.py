@@ -35,7 +35,7 @@ def on_thread() -> Generator[None]:
     """Inside it graphs go on from checkpoints, and what nodes record has the key of their task."""
     token = _on_thread.set(True)
     try:
-        with holdfast.keyed(task):
+        with holdfast.adapters.step_key(task):
             yield
     finally:
         _on_thread.reset(token)
@@ -65,7 +65,7 @@ def model_call() -> str:
 def alone(asked: Any) -> Generator[None]:
     """Inside a model call: refuse one that asks something else under the same key meanwhile. Their
     order tells them apart, and on resume it can be another one; the run would be held then."""
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     assert run.step is not None
     branch, _, call = run.step.rpartition("/")

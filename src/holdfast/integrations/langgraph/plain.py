@@ -27,7 +27,7 @@ from holdfast.errors import UsageError
 Data = dict[str, Any]
 
 
-@holdfast.register
+@holdfast.versioning.register_type
 @dataclass(frozen=True)
 class Message:
     """A message somewhere inside the update of a command."""
@@ -36,7 +36,7 @@ class Message:
     id: str | None
 
 
-@holdfast.register
+@holdfast.versioning.register_type
 @dataclass(frozen=True)
 class Goto:
     """A `Send` of a command."""

@@ -36,7 +36,7 @@ def durable_graph(
     config: RunnableConfig | None = None,
     awaits: Literal[False] = False,
     **options: Any,
-) -> holdfast.Flow[..., Any]: ...
+) -> holdfast.types.Flow[..., Any]: ...
 @overload
 def durable_graph(
     name: str,
@@ -47,7 +47,7 @@ def durable_graph(
     config: RunnableConfig | None = None,
     awaits: Literal[True],
     **options: Any,
-) -> holdfast.AsyncFlow[..., Any]: ...
+) -> holdfast.types.AsyncFlow[..., Any]: ...
 def durable_graph(
     name: str,
     graph: Graph,
@@ -93,7 +93,7 @@ class _Threads:
 
     def thread(self, thread_id: str | None) -> Thread:
         """The thread that the run which we are in works on; its checkpoints name the run."""
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         assert run is not None
         config = dict(self._config)
         config["configurable"] = {

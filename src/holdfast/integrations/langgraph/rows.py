@@ -48,7 +48,7 @@ class Reader:
 
     def __init__(
         self,
-        memory: holdfast.Memory,
+        memory: holdfast.types.Memory,
         place: Place,
         known: Callable[[str], Kept | None] = lambda _key: None,
     ) -> None:
@@ -67,7 +67,7 @@ class Reader:
 
     def newest(self) -> Kept | None:
         """Return the one with the highest id."""
-        for entry in self._memory.list(self._place.checkpoints, limit=1):
+        for entry in self._memory.items(self._place.checkpoints, limit=1):
             if keys.id_of(entry.key) is None:
                 return next(self.all(), None)
             return self._whole(entry)
@@ -77,7 +77,7 @@ class Reader:
         """Yield all from the newest on, read page by page; with `before`, those with lower ids."""
         form = None if before is None else keys.newest_first(before)
         after = self._place.checkpoints + form if form and keys.is_ordered(form) else ""
-        odd = self._memory.list(self._place.checkpoints + keys.UNORDERED)
+        odd = self._memory.items(self._place.checkpoints + keys.UNORDERED)
         odd.sort(key=self._id_of, reverse=True)
         ordered = self._pages(self._place.checkpoints + keys.ORDERED, after)
         for entry in heapq.merge(odd, ordered, key=self._id_of, reverse=True):
@@ -85,13 +85,13 @@ class Reader:
                 yield self._whole(entry)
 
     def _pages(self, prefix: str, after: str) -> Iterator[Entry]:
-        while page := self._memory.list(prefix, after=after, limit=PAGE):
+        while page := self._memory.items(prefix, after=after, limit=PAGE):
             self._rows |= {entry.key: entry for entry in page}
             yield from page
             after = page[-1].key
 
     def _entry(self, key: str) -> Entry | None:
-        return self._rows.get(key) or self._memory.entry(key)
+        return self._rows.get(key) or self._memory.item(key)
 
     def _open(self, entry: Entry) -> Row:
         if entry.key not in self._opened:
@@ -135,7 +135,7 @@ class Reader:
     def _parent_of(self, entry: Entry) -> Entry:
         key = self._place.checkpoint(self._open(entry)["p"])
         if key not in self._rows:  # The parent mostly stands behind its child.
-            page = self._memory.list(self._place.checkpoints, after=entry.key, limit=PAGE)
+            page = self._memory.items(self._place.checkpoints, after=entry.key, limit=PAGE)
             self._rows |= {entry.key: entry for entry in page}
         found = self._entry(key)
         if found is None:
@@ -170,7 +170,7 @@ class Bytes:
 class Values:
     """The values apart of one thread, read when they are asked for."""
 
-    def __init__(self, memory: holdfast.Memory, thread: str, remembered: Bytes) -> None:
+    def __init__(self, memory: holdfast.types.Memory, thread: str, remembered: Bytes) -> None:
         self._memory = memory
         self._prefix = keys.elements(thread)
         self._remembered = remembered
@@ -184,7 +184,7 @@ class Values:
             if key not in self._rows and self._remembered.get(key) is None
         }
         if len(missing) > PAGE:
-            self._rows |= {row.key: row.value for row in self._memory.list(self._prefix)}
+            self._rows |= {row.key: row.value for row in self._memory.items(self._prefix)}
 
     def get(self, ref: str) -> tuple[str, bytes]:
         """Return the type and the bytes of a value apart."""
@@ -208,15 +208,15 @@ class Changed(holdfast.errors.Corrupt):
     """What is read was removed meanwhile; if it happens again, it is damaged."""
 
 
-def opened(memory: holdfast.Memory, entry: Entry) -> Row:
+def opened(memory: holdfast.types.Memory, entry: Entry) -> Row:
     """Return what is in the row of a checkpoint, or of what a task wrote."""
     data = squeezing.joined(entry.key, entry.value, lambda key: present(memory, key))
     return dict(squeezing.row_value(data))
 
 
-def present(memory: holdfast.Memory, key: str) -> Any:
+def present(memory: holdfast.types.Memory, key: str) -> Any:
     """Return a value that must be there."""
-    found = memory.entry(key)
+    found = memory.item(key)
     if found is None:
         raise Changed("a checkpoint", why="one of its values is gone")
     return found.value

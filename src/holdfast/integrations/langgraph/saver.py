@@ -46,7 +46,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     """Keeps checkpoints of graphs in a store that is open, or in one that is opened by its URL."""
 
     def __init__(
-        self, store: holdfast.Store | str, *, serde: SerializerProtocol | None = None
+        self, store: holdfast.types.Store | str, *, serde: SerializerProtocol | None = None
     ) -> None:
         super().__init__(serde=serde)
         check_serializer(self.serde)

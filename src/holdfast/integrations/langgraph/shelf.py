@@ -62,7 +62,7 @@ Elements = Callable[[str], tuple[str, bytes]]
 class Shelf:
     """All checkpoints of a store."""
 
-    def __init__(self, memory: holdfast.Memory) -> None:
+    def __init__(self, memory: holdfast.types.Memory) -> None:
         self.memory = memory
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Kept] = OrderedDict()
@@ -103,7 +103,7 @@ class Shelf:
                 return
             base = None
             self._named.discard(place.name)
-            alone = alone or self.memory.entry(keys.rewriting(place.thread)) is not None
+            alone = alone or self.memory.item(keys.rewriting(place.thread)) is not None
             if self._replaced(place, checkpoint_id, parent, doc, needed, elements):
                 return
         raise _busy(f"checkpoint {checkpoint_id}")
@@ -176,14 +176,14 @@ class Shelf:
     def _hold(self, key: str, name: str) -> int:
         waited_for, since = 0, time.monotonic()
         while True:
-            holder = self.memory.entry(key)
+            holder = self.memory.item(key)
             version = 0 if holder is None else holder.version
             if version != waited_for:
                 waited_for, since = version, time.monotonic()
             if version and time.monotonic() - since < PATIENCE_S:
                 time.sleep(LOOK_S)
             elif self.memory.set(key, name, ttl=HELD_S, if_version=version):
-                mine = self.memory.entry(key)
+                mine = self.memory.item(key)
                 if mine is not None and mine.value == name:
                     return int(mine.version)
 
@@ -212,7 +212,7 @@ class Shelf:
             values |= parts(key, squeezing.row({"t": task, "w": rows}))
             if self.memory.update(values, if_version={key: version}):
                 return
-            found = self.memory.entry(key)
+            found = self.memory.item(key)
             version, before = 0, []
             if found is not None:
                 version, before = found.version, self.opened(found)["w"]
@@ -243,7 +243,7 @@ class Shelf:
     def places(self, thread: str | None = None) -> list[Place]:
         """Return the namespaces of a thread, or of all threads."""
         prefix = "n/" if thread is None else f"n/{keys.thread_digest(thread)}."
-        return [Place(*entry.value) for entry in self.memory.list(prefix)]
+        return [Place(*entry.value) for entry in self.memory.items(prefix)]
 
     def reader(self, place: Place) -> Reader:
         """Return what reads checkpoints of a place, and knows those that were written here."""
@@ -263,7 +263,7 @@ class Shelf:
 
     def writes(self, place: Place, checkpoint_id: str) -> list[tuple[str, str, Any]]:
         """Return (task, channel, node) of what was written after a checkpoint, in its order."""
-        rows = map(self.opened, self.memory.list(place.writes(checkpoint_id)))
+        rows = map(self.opened, self.memory.items(place.writes(checkpoint_id)))
         found = [(row["t"], *write) for row in rows for write in row["w"]]
         found.sort(key=lambda it: (it[4], it[0], it[1]))
         return [(task, channel, node) for task, _number, channel, node, _path in found]

@@ -77,7 +77,7 @@ class HoldfastStore(BaseStore):
 
     def __init__(
         self,
-        store: holdfast.Store | str,
+        store: holdfast.types.Store | str,
         *,
         index: Mapping[str, Any] | None = None,
         ttl: TTLConfig | None = None,
@@ -179,7 +179,7 @@ class HoldfastStore(BaseStore):
     # -- reading -------------------------------------------------------------------------------
 
     def _get(self, op: GetOp) -> Item | None:
-        entry = self._memory.entry(_key(op.namespace, op.key))
+        entry = self._memory.item(_key(op.namespace, op.key))
         if entry is None:
             return None
         found = Found(entry.key, entry.version, entry.value)
@@ -211,7 +211,7 @@ class HoldfastStore(BaseStore):
 
     def _under(self, prefix: tuple[str, ...]) -> list[Found]:
         """Return all items of a namespace and of those below it."""
-        rows = self._memory.list(_range(prefix))
+        rows = self._memory.items(_range(prefix))
         found = [Found(row.key, row.version, row.value) for row in rows]
         return [it for it in found if it.namespace[: len(prefix)] == prefix]
 
@@ -237,7 +237,7 @@ class HoldfastStore(BaseStore):
             self._memory.update(group, ttl=_minutes(ttl))
 
     def _row(self, key: str, op: PutOp, vectors: Vectors, now: dt.datetime) -> Row:
-        before = self._memory.entry(key)
+        before = self._memory.item(key)
         row: Row = {
             "n": list(op.namespace),
             "k": op.key,
@@ -279,7 +279,7 @@ class Sweeper:
     """A thread that removes items whose time is over. It does not keep the store from being closed
     or forgotten."""
 
-    def __init__(self, memory: holdfast.Memory, every_s: float) -> None:
+    def __init__(self, memory: holdfast.types.Memory, every_s: float) -> None:
         self.future: Future[None] = Future()
         self._stopped = threading.Event()
         self.future.add_done_callback(lambda _future: self._stopped.set())

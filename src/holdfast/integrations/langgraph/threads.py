@@ -18,7 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
 
 import holdfast
-from holdfast import keyed, recorded
+from holdfast.adapters import as_step, step_key
 from holdfast.integrations.langgraph import places
 from holdfast.integrations.langgraph.asking import Question
 from holdfast.integrations.langgraph.claiming import Claims
@@ -95,9 +95,9 @@ class Thread:
         """Record a value; returns the one that was recorded first."""
         options: Any = {"name": name, "unrecorded": ("value",)}
         return _act(
-            lambda: recorded(_same, **options)(value),
-            lambda: recorded(_asame, **options)(value),
-            lambda: keyed(key),
+            lambda: as_step(_same, **options)(value),
+            lambda: as_step(_asame, **options)(value),
+            lambda: step_key(key),
         )
 
     def invoke(self, given: Any) -> Script[Any]:
@@ -115,7 +115,7 @@ class Thread:
         return _act(
             lambda: holdfast.ask(text, **options),
             lambda: holdfast.aio.ask(text, **options),
-            lambda: keyed(question.key),
+            lambda: step_key(question.key),
         )
 
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.types import RESUME
 from langgraph.types import Command, StateSnapshot
 
 import holdfast
-from holdfast.errors import Refused, UsageError
+from holdfast.errors import Rejected, UsageError
 from holdfast.integrations._approving import SHOWN
 from holdfast.integrations.langgraph.asking import Question
 from holdfast.integrations.langgraph.reading import RUN
@@ -23,7 +23,7 @@ from holdfast.integrations.langgraph.threads import Script, Thread
 
 def turn(thread: Thread, given: Any) -> Script[Any]:
     """What is done with a thread until it has nothing left to do; returns its last values."""
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     if run.generation > 1:  # Not its first life: its turn may be done.
         done = yield from _done_before(thread)
@@ -58,7 +58,7 @@ def _answer(thread: Thread, question: Question) -> Script[Any]:
         yield from thread.record(SHOWN, question.key, all_of_it)
     try:
         answer = yield from thread.ask(question)
-    except Refused as refused:
+    except Rejected as refused:
         answer = question.refused_with(refused)
     return question.resume_with(answer)
 

@@ -8,10 +8,11 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
 import holdfast
-from holdfast import NOT_DONE, Budget, Done, Fail, NotDone
+from holdfast import NOT_DONE, Budget, Done
 from holdfast.errors import UsageError
 from holdfast.integrations.mcp.reading import told
 from holdfast.integrations.mcp.shown import answer, is_seen_whole, one_line
+from holdfast.types import Failed, NotDone
 
 ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 CLIENT_CHARS = 60
@@ -22,7 +23,7 @@ WARNING = (
 )
 
 
-def add_acting(server: MCPServer, store: holdfast.Store, actor: str) -> None:
+def add_acting(server: MCPServer, store: holdfast.types.Store, actor: str) -> None:
     """Add the acting tools to a server."""
     acting = Acting(store, actor)
     for fn in (
@@ -43,7 +44,7 @@ def add_acting(server: MCPServer, store: holdfast.Store, actor: str) -> None:
 class Acting:
     """The acting tools of one store. Names and descriptions of the methods are those of the tools."""
 
-    def __init__(self, store: holdfast.Store, actor: str) -> None:
+    def __init__(self, store: holdfast.types.Store, actor: str) -> None:
         self._store = store
         self._actor = actor
 
@@ -59,7 +60,8 @@ class Acting:
                     f"answers with `holdfast answer {run_id} {name} VALUE`"
                 )
         return answer(
-            did=self._store.answer(run_id, name, value, actor=who, number=number), actor=who
+            did=self._store.answer(run_id, name, value, actor=who, expected_number=number),
+            actor=who,
         )
 
     def approve(self, run_id: str, step: str, digest: str, ctx: Context) -> str:
@@ -77,7 +79,7 @@ class Acting:
         """Refuse what a run asks: a question by its name, or an approval by its step. The flow gets
         Refused, and may end."""
         who = self._who(ctx)
-        return answer(did=self._store.refuse(run_id, name, reason=reason, actor=who), actor=who)
+        return answer(did=self._store.reject(run_id, name, reason=reason, actor=who), actor=who)
 
     def settle(
         self,
@@ -92,11 +94,11 @@ class Acting:
         not_done: it did not happen, and is executed. failed: the step fails with reason. Say only
         what somebody has looked up in the system that the effect changes."""
         who = self._who(ctx)
-        decision: Done[Any] | NotDone | Fail = NOT_DONE
+        decision: Done[Any] | NotDone | Failed = NOT_DONE
         if outcome == "done":
             decision = Done(value)
         elif outcome == "failed":
-            decision = Fail(reason)
+            decision = Failed(reason)
         did = self._store.settle(run_id, step, decision, actor=who)
         return answer(did=did, actor=who)
 
@@ -128,7 +130,7 @@ class Acting:
         """Send a signal to a run, which takes it where it waits for that name. One with an id that
         was sent before is not delivered again."""
         who = self._who(ctx)
-        did = self._store.signal(run_id, name, payload, id=id, actor=who)
+        did = self._store.signal(run_id, name, payload, signal_id=id, actor=who)
         return answer(did=did, actor=who)
 
     def raise_budget(
@@ -144,7 +146,7 @@ class Acting:
         What is not given stays. Runs that were held for it go on, and spend."""
         who = self._who(ctx)
         budget = Budget(usd=usd, tokens=tokens, steps=steps, wall=wall)
-        return answer(did=self._store.raise_budget(run_id, budget, actor=who), actor=who)
+        return answer(did=self._store.set_budget(run_id, budget, actor=who), actor=who)
 
     def _who(self, ctx: Context) -> str:
         """Return who decides: whom this server acts for, and what the client calls itself."""

@@ -79,7 +79,7 @@ def durable(
     `client` is a `Client` or a `ClientSession`. `steps` names tools that are safe to repeat.
     `effects` names others, or says with which options of `@effect` they are called:
     `{"refund": {"on_doubt": look_at_bank, "approve": True}}`; functions get the arguments of the tool.
-    A tool that nobody names is an effect with `on_doubt="ask"`. With `hints=True` one that its server
+    A tool that nobody names is an effect with `on_doubt="hold"`. With `hints=True` one that its server
     calls read-only or idempotent is a step.
 
     `reads=False` leaves `list_tools`, `read_resource` and `get_prompt` unrecorded. `name` tells
@@ -161,7 +161,7 @@ class DurableClient:
     ) -> CallToolResult:
         """Call a tool. `call_id` is the id that the model gave this call: with it calls may be made
         at the same time, in any order; without it, they are known by their place in the flow."""
-        if holdfast.current_run() is None:
+        if holdfast.context.current_run() is None:
             given = None if arguments is None else dict(arguments)
             result: CallToolResult = await self.client.call_tool(
                 name, given, *positional, meta=meta, **options
@@ -182,7 +182,7 @@ class DurableClient:
             )
 
         made = await self._recorded(name, call, call_id)
-        with holdfast.keyed(call_id) if call_id else contextlib.nullcontext():
+        with holdfast.adapters.step_key(call_id) if call_id else contextlib.nullcontext():
             kept = await made(**asked)
         return _told(CallToolResult, kept)
 
@@ -219,9 +219,9 @@ class DurableClient:
         """Return the call as a step or an effect."""
         named = fitting(tool)
         if tool in self._steps:
-            return holdfast.recorded(call, name=named)
+            return holdfast.adapters.as_step(call, name=named)
         if tool not in self._effects and self._hints and await self._is_hinted(tool, call_id):
-            return holdfast.recorded(call, name=named)
+            return holdfast.adapters.as_step(call, name=named)
         if _in_step():
             raise UsageError(
                 f"the MCP tool {tool} is an effect, and was called inside a step, where it would "
@@ -229,7 +229,7 @@ class DurableClient:
                 f"in durable(…, steps=[{tool!r}]); inside an @effect of your own, use the bare "
                 f"client: meta={{KEY_META: holdfast.idempotency_key()}}"
             )
-        return holdfast.recorded(call, name=named, effect=True, **self._effects.get(tool, {}))
+        return holdfast.adapters.as_effect(call, name=named, **self._effects.get(tool, {}))
 
     async def _read(
         self,
@@ -240,13 +240,13 @@ class DurableClient:
         given: tuple[Any, ...],
         options: Plain,
     ) -> R:
-        if not self._reads or holdfast.current_run() is None:
+        if not self._reads or holdfast.context.current_run() is None:
             return await read(*given, **options)
 
         async def call(**_: Any) -> Plain:
             return await _answer(read(*given, **options))
 
-        return _told(kind, await holdfast.recorded(call, name=name)(**asked))
+        return _told(kind, await holdfast.adapters.as_step(call, name=name)(**asked))
 
     async def _is_hinted(self, tool: str, call_id: str | None) -> bool:
         """Say whether the server called a tool harmless before this call of it was first made."""
@@ -254,13 +254,15 @@ class DurableClient:
         async def ask(tool: str) -> bool:
             return tool in await self._hinted()
 
-        with holdfast.keyed(fitting(f"{self.name}.{call_id}" if call_id else self.name)):
-            said = await holdfast.recorded(ask, name=f"tool_hints.{fitting(tool)}")(tool)
+        with holdfast.adapters.step_key(
+            fitting(f"{self.name}.{call_id}" if call_id else self.name)
+        ):
+            said = await holdfast.adapters.as_step(ask, name=f"tool_hints.{fitting(tool)}")(tool)
         return bool(said)
 
     async def _hinted(self) -> frozenset[str]:
         """Return the tools that the server calls harmless; a process asks once for each run."""
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         assert run is not None
         async with self._asking:
             known = self._harmless.get(run.run_id)
@@ -315,11 +317,8 @@ def _is_harmless(tool: Tool) -> bool:
 
 
 def _in_step() -> bool:
-    try:
-        holdfast.attempt()
-    except UsageError:
-        return False
-    return True
+    run = holdfast.context.current_run()
+    return run is not None and run.step is not None
 
 
 def _free(arguments: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ def told(fn: Callable[P, str]) -> Callable[P, str]:
     return call
 
 
-def add_reading(server: MCPServer, store: holdfast.Store) -> None:
+def add_reading(server: MCPServer, store: holdfast.types.Store) -> None:
     """Add the reading tools and the resources to a server."""
     reading = Reading(store)
     for fn in (
@@ -92,7 +92,7 @@ def _prose(fn: Callable[..., Any]) -> str:
 class Reading:
     """The reading tools of one store. Names and descriptions of the methods are those of the tools."""
 
-    def __init__(self, store: holdfast.Store) -> None:
+    def __init__(self, store: holdfast.types.Store) -> None:
         self._store = store
 
     def list_runs(
@@ -111,12 +111,12 @@ class Reading:
         NAME=VALUE; finding is what the watchdog finds, such as stuck. `next` is the cursor of the
         next page; runs that start in between may let one be listed twice."""
         first, many = _range(cursor, limit)
-        found = self._store.list(
+        found = self._store.runs(
             status=status,
             flow=flow,
             tag=_tag(tag),
             queue=queue,
-            held=held,
+            held_reason=held,
             finding=finding,
             limit=first + many + 1,
         )

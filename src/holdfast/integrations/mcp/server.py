@@ -32,7 +32,7 @@ It also has tools that decide about runs. Each changes the world and is recorded
 question, or the arguments and the digest of an approval."""
 
 
-def runs_server(store: holdfast.Store, *, actor: str | None = None) -> MCPServer:
+def runs_server(store: holdfast.types.Store, *, actor: str | None = None) -> MCPServer:
     """Return a server of a store. With `actor` it has the tools that act, too: it says for whom, and
     is recorded with each decision."""
     if actor is not None and not actor.strip():
@@ -51,6 +51,6 @@ def runs_server(store: holdfast.Store, *, actor: str | None = None) -> MCPServer
     return server
 
 
-def serve(store: holdfast.Store, *, actor: str | None = None) -> None:
+def serve(store: holdfast.types.Store, *, actor: str | None = None) -> None:
     """Serve a store on standard input and output, until the other side closes them."""
     runs_server(store, actor=actor).run("stdio")

@@ -50,7 +50,7 @@ def json_text(value: Any) -> str:
 
 def inert(text: str) -> str:
     """Return text without secrets, with each character that is not plainly visible written out."""
-    text = holdfast.masked(text)
+    text = holdfast.redaction.redact(text)
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escaped(char) if _is_hidden(char) else char for char in text)

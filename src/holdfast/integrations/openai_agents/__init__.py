@@ -1,6 +1,6 @@
 """Durable runs for agents of the OpenAI Agents SDK.
 
-    durable_runner()                       # once, at the start of the program
+    install_durable_runner()                       # once, at the start of the program
 
     async with holdfast.aio.run("order-42"):
         result = await Runner.run(agent, "Refund order 42", session=DurableSession("cust-7"))
@@ -20,8 +20,8 @@ from holdfast.integrations._needs import needs
 needs("openai-agents", extra="openai-agents")
 
 from holdfast.integrations.openai_agents._approvals import ask_people  # noqa: E402
-from holdfast.integrations.openai_agents._hooks import durable_runner  # noqa: E402
+from holdfast.integrations.openai_agents._hooks import install_durable_runner  # noqa: E402
 from holdfast.integrations.openai_agents._provider import ModelCallFailed  # noqa: E402
 from holdfast.integrations.openai_agents._sessions import DurableSession  # noqa: E402
 
-__all__ = ["DurableSession", "ModelCallFailed", "ask_people", "durable_runner"]
+__all__ = ["DurableSession", "ModelCallFailed", "ask_people", "install_durable_runner"]

@@ -14,7 +14,7 @@ from agents.items import ToolApprovalItem
 from agents.run import AgentRunner
 
 import holdfast
-from holdfast.errors import Refused
+from holdfast.errors import Rejected
 from holdfast.integrations._approving import ask_about
 from holdfast.integrations._names import fitting
 from holdfast.integrations.openai_agents._lines import line
@@ -26,7 +26,7 @@ class AskingRunner(AgentRunner):
     async def run(self, starting_agent: Agent[Any], input: Any, **kwargs: Any) -> RunResult:
         """Run the agent until nothing is to be approved any more."""
         result = await super().run(starting_agent, input, **kwargs)
-        while result.interruptions and holdfast.current_run() is not None:
+        while result.interruptions and holdfast.context.current_run() is not None:
             state = await ask_people(result)
             result = await super().run(starting_agent, state, **kwargs)
         return result
@@ -52,9 +52,9 @@ async def _ask(item: ToolApprovalItem) -> tuple[bool, str]:
     """Return whether a person approved, and the reason of one who refused to."""
     tool = item.name or "tool"
     name = fitting(line(f"approve.{item.call_id or tool}"))
-    with holdfast.keyed(tool, awaited=True):
+    with holdfast.adapters.step_key(tool, awaited=True):
         try:
             said = await ask_about(f"{tool}({item.arguments})?", name)
-        except Refused as refused:
+        except Rejected as refused:
             return False, refused.reason
     return said, ""

@@ -41,7 +41,9 @@ _RESULT = "_FunctionToolInvocationResult"
 _TESTED = "from 0.20 on, last with 0.24"
 
 
-def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = None) -> None:
+def install_durable_runner(
+    *, effects: Effects = (), approvals: Literal["ask"] | None = None
+) -> None:
     """Make what `Runner.run`, `run_sync` and `run_streamed` do durable inside runs of Holdfast.
 
     Call it once, at the start of the program; calling it again replaces what it was given.
@@ -59,7 +61,7 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
 
     def get_model(agent: Agent[Any], run_config: RunConfig) -> Model:
         model: Model = original.get_model(agent, run_config)
-        if holdfast.current_run() is None:
+        if holdfast.context.current_run() is None:
             return model
         return DurableModel(model, agent.name, original.ended)
 
@@ -72,7 +74,7 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
 
     def handle_stream(cls: Any, response: Any, stream: Any, *args: Any, **kwargs: Any) -> Any:
         # A generator is what the SDK made of a stream, without the reasons why choices end.
-        if holdfast.current_run() is not None and not inspect.isasyncgen(stream):
+        if holdfast.context.current_run() is not None and not inspect.isasyncgen(stream):
             stream = finished(stream)
         return original.handle(cls, response, stream, *args, **kwargs)
 

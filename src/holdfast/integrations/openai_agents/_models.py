@@ -60,7 +60,7 @@ class DurableModel(Model):
     ) -> ModelResponse:
         """Ask the model, or return what it answered before."""
         ask = functools.partial(self._inner.get_response, system_instructions, input)
-        with holdfast.keyed(line(self._agent)):
+        with holdfast.adapters.step_key(line(self._agent)):
             answer = await as_itself(
                 _respond(
                     _asked(system_instructions, input, kwargs),
@@ -97,7 +97,7 @@ async def _respond_now(asked: Any, call: Callable[[], Any], model: str | None) -
     return plain_response(response)
 
 
-_respond = holdfast.recorded(
+_respond = holdfast.adapters.as_step(
     _respond_now,
     name="model",
     unrecorded=("call", "model"),

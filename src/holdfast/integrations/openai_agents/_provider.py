@@ -30,4 +30,4 @@ def note_usage(model: str | None, usage: Any) -> None:
     """Count the tokens of an answer; some providers do not tell."""
     if usage is not None:
         tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        holdfast.usage(model=model, **tokens)
+        holdfast.context.record_usage(model=model, **tokens)

@@ -69,9 +69,9 @@ class DurableSession:
         known = fitting(self.session_id)
         space = f"openai_agents.session.{known}"
         async with _turn(space):
-            if holdfast.current_run() is None:
+            if holdfast.context.current_run() is None:
                 return await work(space, *args)
-            with holdfast.keyed(line(known)):
+            with holdfast.adapters.step_key(line(known)):
                 return await _STEPS[work](space, *args)
 
 
@@ -90,7 +90,7 @@ def _turn(space: str) -> asyncio.Lock:
 async def _get(space: str, limit: int | None) -> list[Any]:
     memory = holdfast.aio.memory(space)
     if limit is None:
-        return [entry.value for entry in await memory.list(_ITEMS)]
+        return [entry.value for entry in await memory.items(_ITEMS)]
     return [entry.value for entry in await _last(memory, limit)] if limit > 0 else []
 
 
@@ -100,7 +100,7 @@ async def _last(memory: Any, many: int) -> list[Any]:
     back = many
     while True:
         first = max(0, end - back)
-        found: list[Any] = await memory.list(_ITEMS, after=_number(first))
+        found: list[Any] = await memory.items(_ITEMS, after=_number(first))
         if first == 0 or len(found) >= many:
             return found[-many:]
         back *= 4
@@ -109,10 +109,10 @@ async def _last(memory: Any, many: int) -> list[Any]:
 async def _add(space: str, items: list[Any]) -> None:
     memory = holdfast.aio.memory(space)
     while True:
-        said = await memory.entry(_NEXT)
+        said = await memory.item(_NEXT)
         first = 0 if said is None else said.value
         # Others may have added, and said a smaller number after that.
-        if behind := await memory.list(_ITEMS, after=_number(first)):
+        if behind := await memory.items(_ITEMS, after=_number(first)):
             first = _place(behind[-1].key) + 1
         start = f"{_number(first)}.{_call()}"
         values = {f"{start}.{at:06d}": item for at, item in enumerate(items)}
@@ -132,7 +132,7 @@ async def _pop(space: str) -> Any:
 
 
 async def _clear(space: str) -> None:
-    found = await holdfast.aio.memory(space).list(_ITEMS)
+    found = await holdfast.aio.memory(space).items(_ITEMS)
     await _write(space, {_NEXT: 0}, {}, [entry.key for entry in found])
 
 
@@ -142,7 +142,7 @@ async def _write(
     """Write all or nothing: in a step with its outcome; outside runs in one transaction, and only if
     what was seen is still so."""
     memory = holdfast.aio.memory(space)
-    if holdfast.current_run() is None:
+    if holdfast.context.current_run() is None:
         return await memory.update(values, delete=delete, if_version=seen)
     for key in delete:
         await memory.delete(key)
@@ -154,7 +154,9 @@ async def _write(
 def _call() -> str:
     """Return what no other call has. Two runs may add at the same moment and take the same number:
     the items of both are kept, and those of one call stay together."""
-    return uuid.uuid4().hex if holdfast.current_run() is None else holdfast.idempotency_key()
+    return (
+        uuid.uuid4().hex if holdfast.context.current_run() is None else holdfast.idempotency_key()
+    )
 
 
 def _number(number: int) -> str:
@@ -169,8 +171,8 @@ def _place(key: str) -> int:
 
 
 _STEPS: dict[Callable[..., Any], Any] = {
-    _get: holdfast.recorded(_get, name="session_get"),
-    _add: holdfast.recorded(_add, name="session_add", unrecorded=("items",)),
-    _pop: holdfast.recorded(_pop, name="session_pop"),
-    _clear: holdfast.recorded(_clear, name="session_clear"),
+    _get: holdfast.adapters.as_step(_get, name="session_get"),
+    _add: holdfast.adapters.as_step(_add, name="session_add", unrecorded=("items",)),
+    _pop: holdfast.adapters.as_step(_pop, name="session_pop"),
+    _clear: holdfast.adapters.as_step(_clear, name="session_clear"),
 }

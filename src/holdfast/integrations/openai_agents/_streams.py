@@ -75,7 +75,7 @@ async def streamed(key: str, asked: Any, asking: Asking, ended: Ended) -> AsyncG
             return not timed_out
 
         try:
-            with holdfast.keyed(key):
+            with holdfast.adapters.step_key(key):
                 told = await as_itself(_stream(asked, asking=asking, put=hand_on, left=left))
         except Left as gone:  # To the loop, this task was cancelled.
             raise asyncio.CancelledError from gone
@@ -136,7 +136,7 @@ async def _close(events: Any) -> None:
                 await closing
 
 
-_stream = holdfast.recorded(
+_stream = holdfast.adapters.as_step(
     _stream_now,
     name="model",
     unrecorded=("asking", "put", "left"),

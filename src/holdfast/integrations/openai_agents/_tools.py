@@ -17,15 +17,20 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
 import holdfast
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import NotSerializable, UsageError
 from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._names import fitting
 from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations.openai_agents._lines import inside, line
 
-Effects = Sequence[holdfast.Effect[..., Any] | holdfast.AsyncEffect[..., Any] | str]
+Effects = Sequence[holdfast.types.Effect[..., Any] | holdfast.types.AsyncEffect[..., Any] | str]
 Invoke = Callable[..., Awaitable[Any]]
-_OWN = (holdfast.Step, holdfast.AsyncStep, holdfast.Effect, holdfast.AsyncEffect)
+_OWN = (
+    holdfast.types.Step,
+    holdfast.types.AsyncStep,
+    holdfast.types.Effect,
+    holdfast.types.AsyncEffect,
+)
 _ERROR = "error"
 """What an output is marked with that the SDK made of an error. Other outputs are never tuples."""
 _DEPTH = 30
@@ -54,14 +59,14 @@ class Tools:
         def call() -> Awaitable[Any]:
             return self._invoke(function_tool=function_tool, context=context, arguments=arguments)
 
-        if holdfast.current_run() is None:
+        if holdfast.context.current_run() is None:
             return await call()
         call_id = context.tool_call_id
         if getattr(function_tool, "_is_agent_tool", False):
             with inside(call_id):
                 return await call()
         watched = Watched(function_tool.name, context.context)
-        with holdfast.keyed(line(call_id), awaited=True), watched.refusals():
+        with holdfast.adapters.step_key(line(call_id), awaited=True), watched.refusals():
             if self._is_own(function_tool):
                 function = getattr(function_tool, "__wrapped__", None)
                 if isinstance(function, _OWN) and takes_context(function):
@@ -82,8 +87,10 @@ class Tools:
         unrecorded = ("call", "tool", "watched")
         name = fitting(tool.name)
         if tool.name not in self._named:
-            return holdfast.recorded(_step, name=name, unrecorded=unrecorded, raises=(CallFailed,))
-        return holdfast.recorded(_effect, name=name, effect=True, unrecorded=unrecorded)
+            return holdfast.adapters.as_step(
+                _step, name=name, unrecorded=unrecorded, raises=(CallFailed,)
+            )
+        return holdfast.adapters.as_effect(_effect, name=name, unrecorded=unrecorded)
 
 
 async def _step(
@@ -157,7 +164,7 @@ def _is_plain(value: Any, depth: int = _DEPTH) -> bool:
 def checked(effects: Effects) -> Effects:
     """Return the effects, if they are effects of Holdfast or names of tools."""
     for it in effects:
-        if not isinstance(it, (holdfast.Effect, holdfast.AsyncEffect, str)):
+        if not isinstance(it, (holdfast.types.Effect, holdfast.types.AsyncEffect, str)):
             raise UsageError(
                 f"effects=[{it!r}]: give the effect that the tool calls, or the name of a tool that "
                 "is to be an effect as a whole"
@@ -167,10 +174,10 @@ def checked(effects: Effects) -> Effects:
 
 def check_error(error: Exception) -> None:
     """Let a mistake of the program through: it is nothing to tell the model."""
-    if isinstance(error, ValueRefused):
+    if isinstance(error, NotSerializable):
         raise UsageError(advised(error)) from error
     if isinstance(error, UsageError):
         raise UsageError(
             f"{error}. If a tool calls an effect: make the tool of the effect itself, "
-            "function_tool(pay), or give the tool its name and write durable_runner(effects=[pay])"
+            "function_tool(pay), or give the tool its name and write install_durable_runner(effects=[pay])"
         ) from error

@@ -34,12 +34,13 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
-from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
-from holdfast.errors import Refused, StepFailed, UsageError, ValueRefused
+from holdfast.adapters import as_effect, as_step, step_key
+from holdfast.errors import NotSerializable, Rejected, StepFailed, UsageError
 from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations._relay import Left
 from holdfast.integrations.pydantic_ai import _plain, _streams
+from holdfast.types import AsyncEffect, AsyncStep, Effect, Step
 
 if TYPE_CHECKING:
     from pydantic_ai.durable_exec import BoundDurableOperation, DurableOperation
@@ -137,16 +138,16 @@ class _Bound:
             case ToolsetCallToolId():
                 return await _call_tool(params, body, config)
             case ToolsetValidateToolArgumentsId():
-                with keyed(_call_id(params)):
+                with step_key(_call_id(params)):
                     checked = _step("validate_args")(_plain.arguments(params.tool_args), body)
                     return await as_itself(checked)
             case other:
-                with keyed(line(self._agent_name, _context(params))):
+                with step_key(line(self._agent_name, _context(params))):
                     return await as_itself(_step(_name(other))(None, body))
 
     async def _ask(self, params: Any, body: Body) -> Any:
         messages = _plain.conversation(params.messages)
-        with keyed(line(self._agent_name, params.run_context)):
+        with step_key(line(self._agent_name, params.run_context)):
             asked = _ask_model(messages, _plain.instructions(params.messages), body)
             try:
                 return await as_itself(asked)
@@ -194,7 +195,7 @@ def _sound(name: str) -> str:
 async def _call_tool(params: Any, body: Body, how: object) -> Any:
     arguments = _plain.arguments(params.tool_args)
     watched = Watched(params.name, params.ctx.deps)
-    with keyed(_call_id(params), awaited=True), watched.refusals():
+    with step_key(_call_id(params), awaited=True), watched.refusals():
         if how is How.EFFECT:
             called = _effect(_sound(params.name))(arguments, body, watched)
             return watched.taken(await _told(called))
@@ -212,7 +213,7 @@ async def _call_own(params: Any, body: Body) -> Any:
         if isinstance(function, Step | AsyncStep) and takes_context(function):
             return await restoring(params.name, params.ctx.deps, body)
         return await body()
-    except ValueRefused as refused:
+    except NotSerializable as refused:
         raise UsageError(advised(refused)) from refused
 
 
@@ -229,9 +230,9 @@ def _within(call: str) -> Generator[None]:
 async def process_output(call_id: str | None, own_line: str, body: Body) -> Any:
     """Call an output function, or validators of outputs. What they call is recorded, not they."""
     if call_id is None:  # The output is text, and no call of a tool.
-        with keyed(own_line):
+        with step_key(own_line):
             return await _retried(body())
-    with keyed(line(call_id)), _within(call_id):
+    with step_key(line(call_id)), _within(call_id):
         return await _retried(body())
 
 
@@ -249,7 +250,7 @@ async def _told(called: Awaitable[Any]) -> Any:
     """Tell the model that a person said no, and what a tool that records itself has to say to it."""
     try:
         return await called
-    except Refused as refused:
+    except Rejected as refused:
         raise ToolFailed(str(refused)) from refused
     except StepFailed as failed:
         if failed.outcome_unknown or failed.type_name not in _FOR_THE_MODEL:
@@ -279,7 +280,7 @@ async def _asked(
         raise
     response = payload.get("response", payload)
     used = response.get("usage") or {}
-    holdfast.usage(
+    holdfast.context.record_usage(
         model=response.get("model_name"),
         input_tokens=used.get("input_tokens", 0),
         output_tokens=used.get("output_tokens", 0),
@@ -322,14 +323,14 @@ def _is_ours(error: UsageError) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("holdfast.")
 
 
-_ask_model = recorded(
+_ask_model = as_step(
     _asked, name="model", unrecorded=("body",), raises=(CallFailed, _plain.ModelFailed)
 )
 
 
 @functools.lru_cache(maxsize=1024)
 def _step(name: str) -> AsyncStep[..., Any]:
-    made: AsyncStep[..., Any] = recorded(
+    made: AsyncStep[..., Any] = as_step(
         _called_in_step, name=name, unrecorded=("body", "watched"), raises=(CallFailed,)
     )
     return made
@@ -337,7 +338,7 @@ def _step(name: str) -> AsyncStep[..., Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _effect(name: str) -> AsyncEffect[..., Any]:
-    made: AsyncEffect[..., Any] = recorded(
-        _called, name=name, unrecorded=("body", "watched"), effect=True, on_doubt="ask"
+    made: AsyncEffect[..., Any] = as_effect(
+        _called, name=name, unrecorded=("body", "watched"), on_doubt="hold"
     )
     return made

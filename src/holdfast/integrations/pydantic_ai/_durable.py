@@ -23,8 +23,8 @@ from pydantic_ai.tools import (
 from pydantic_ai.toolsets import AbstractToolset
 
 import holdfast
-from holdfast import keyed
-from holdfast.errors import Refused
+from holdfast.adapters import step_key
+from holdfast.errors import Rejected
 from holdfast.integrations._approving import ask_about
 from holdfast.integrations.pydantic_ai import _streams
 from holdfast.integrations.pydantic_ai._backend import (
@@ -82,7 +82,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     @property
     def in_durable_context(self) -> bool:
         """Whether this is code of a run; what is called inside a step is part of that step."""
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         return run is not None and run.step is None
 
     def get_durable_operation_backend(self) -> Backend:
@@ -119,8 +119,8 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         """Return the id of an agent run, the same on replay. It is asked for from 2.61 on."""
         if not self.in_durable_context:
             return None
-        with keyed(line(self.name)):
-            return holdfast.new_id()
+        with step_key(line(self.name)):
+            return str(holdfast.context.uuid4())
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """Return the id of a conversation that begins with this agent run."""
@@ -200,9 +200,9 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
 
 async def _approval(call: ToolCallPart) -> bool | ToolApproved | ToolDenied:
     question = f"Call {call.tool_name} with {json.dumps(call.args_as_dict(), ensure_ascii=False)}?"
-    with keyed("approval", awaited=True):  # The id of the call is in the question's name.
+    with step_key("approval", awaited=True):  # The id of the call is in the question's name.
         try:
             said = await ask_about(question, f"{call.tool_name} {call.tool_call_id}")
-        except Refused as refused:
+        except Rejected as refused:
             return ToolDenied(str(refused))
     return ToolApproved() if said else ToolDenied()

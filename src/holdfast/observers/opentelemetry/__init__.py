@@ -33,7 +33,7 @@ def observe(
     metering, tracing = _parts()
     traces = tracing.Tracing(tracer_provider, messages=messages)
     counts = metering.Metering(meter_provider)
-    ends = (holdfast.observe(traces), holdfast.observe(counts))
+    ends = (holdfast.observers.observe(traces), holdfast.observers.observe(counts))
 
     def end() -> None:
         for one in (*ends, traces.close, counts.close):

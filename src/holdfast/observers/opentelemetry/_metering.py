@@ -11,7 +11,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider
 
 import holdfast
-from holdfast import ObservedAttempt, ObservedEntry, ObservedRun, Observer
+from holdfast.observers import ObservedAttempt, ObservedEntry, ObservedRun, Observer
 
 ENDS = {
     "run_completed": "completed",
@@ -48,7 +48,9 @@ class Metering(Observer):
             "holdfast.runs", "{run}", "Runs that ended or were held here."
         )
         self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", "What attempts said of themselves by usage(…)."
+            "gen_ai.client.token.usage",
+            "{token}",
+            "What attempts said of themselves by record_usage(…).",
         )
         self._cost = meter.create_counter("holdfast.cost", "USD", "What model calls cost.")
         self._at_work = meter.create_up_down_counter(
@@ -62,14 +64,14 @@ class Metering(Observer):
         for where in left:
             self._at_work.add(-1, where)
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """One more at work."""
         where = {"holdfast.flow": run.flow, "holdfast.queue": run.queue}
         with self._lock:
             self._executing[_key(run)] = where
         self._at_work.add(1, where)
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         """One less; steps that have no outcome are not timed."""
         key = _key(run)
         with self._lock:
@@ -79,7 +81,7 @@ class Metering(Observer):
         if where is not None:
             self._at_work.add(-1, where)
 
-    def attempt_began(self, attempt: ObservedAttempt) -> None:
+    def attempt_started(self, attempt: ObservedAttempt) -> None:
         """The first attempt of a step here is when it began."""
         if attempt.what != "look":
             began = (attempt.name, time.monotonic())
@@ -100,7 +102,7 @@ class Metering(Observer):
         if used.get("cost"):
             self._cost.add(used["cost"], where)
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Outcomes count when they are committed."""
         for entry in entries:
             if entry.kind in ENDS:

@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry.trace import Span, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from holdfast import ObservedAttempt, ObservedCut, ObservedEntry, ObservedRun
+from holdfast.observers import InterruptedStep, ObservedAttempt, ObservedEntry, ObservedRun
 
 Said = dict[str, AttributeValue]
 
@@ -86,7 +86,7 @@ def step_of_entry(of: ObservedRun, entry: ObservedEntry) -> Said:
     return _step(of, entry.step or "", entry.name, effect=True)
 
 
-def cut(of: ObservedRun, it: ObservedCut) -> Said:
+def cut(of: ObservedRun, it: InterruptedStep) -> Said:
     """What a step says that was under way in a process that died."""
     said = _step(of, it.key, it.name, effect=it.effect)
     return {**said, "holdfast.generation": it.generation, "holdfast.outcome": "died"}
@@ -105,7 +105,7 @@ def name_of_attempt(it: ObservedAttempt) -> str:
 
 
 def used(span: Span, it: ObservedAttempt) -> None:
-    """What the attempt said of itself by `usage(…)`, under the names for generative AI."""
+    """What the attempt said of itself by `record_usage(…)`, under the names for generative AI."""
     known = it.usage
     if known is None:
         return

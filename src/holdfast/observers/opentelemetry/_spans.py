@@ -27,7 +27,7 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 import holdfast
-from holdfast import ObservedRun
+from holdfast.observers import ObservedRun
 
 SCOPE = "holdfast"
 Attributes = Mapping[str, AttributeValue]

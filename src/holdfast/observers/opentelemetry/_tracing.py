@@ -1,7 +1,7 @@
 """Runs as traces. Who is told what, and which span comes of it:
 
     taken          execution                 open while this process executes the run
-    attempt_began  step (the first time), attempt: current while user code runs
+    attempt_started  step (the first time), attempt: current while user code runs
     attempt_ended  attempt ends
     written        step ends with its outcome; a wait that ended; the run, when it ended
     left           execution ends, with what is open in it
@@ -21,13 +21,13 @@ from opentelemetry import context as contexts, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, Status, StatusCode, TracerProvider
 
-from holdfast import (
+from holdfast.observers import (
+    InterruptedStep,
     ObservedAttempt,
-    ObservedCut,
     ObservedEntry,
-    ObservedPast,
     ObservedRun,
     Observer,
+    PriorExecution,
 )
 from holdfast.observers.opentelemetry import _saying as saying
 from holdfast.observers.opentelemetry._spans import Spans, link
@@ -77,15 +77,15 @@ class Tracing(Observer):
 
     # -- executions ----------------------------------------------------------------------------
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """Begin an execution; tell of the one before it, if its process cannot."""
-        past = run.past or ObservedPast()
+        past = run.past or PriorExecution()
         self._remember(run, past)
         it = self._begin(run, past, resumed=resumed)
         if past.died and past.epoch is not None:
             self._died(it, past, past.epoch)
 
-    def _begin(self, run: ObservedRun, past: ObservedPast, *, resumed: bool) -> Execution:
+    def _begin(self, run: ObservedRun, past: PriorExecution, *, resumed: bool) -> Execution:
         about = saying.run(run)
         root = self._spans.root(run, self._root(run), f"run {run.flow}", about)
         span = self._spans.start(
@@ -102,7 +102,7 @@ class Tracing(Observer):
             self._executions[_key(run), run.epoch] = it
         return it
 
-    def _links(self, run: ObservedRun, past: ObservedPast, root: Context) -> list[Link]:
+    def _links(self, run: ObservedRun, past: PriorExecution, root: Context) -> list[Link]:
         flags = trace.get_current_span(root).get_span_context().trace_flags
         links: list[Link] = []
         if past.epoch is not None:
@@ -114,7 +114,7 @@ class Tracing(Observer):
             links.append(Link(caller, {"holdfast.link": "caller"}))
         return links
 
-    def _died(self, now: Execution, past: ObservedPast, epoch: int) -> None:
+    def _died(self, now: Execution, past: PriorExecution, epoch: int) -> None:
         """Tell of an execution whose process died, as far as the journal knows of it."""
         run = now.run
         about = {**saying.run(run), "holdfast.epoch": epoch, "holdfast.status": "died"}
@@ -128,7 +128,7 @@ class Tracing(Observer):
         span.end(past.ended_us * 1000)
 
     def _cut(
-        self, run: ObservedRun, cut: ObservedCut, epoch: int, inside: Context, end_us: int
+        self, run: ObservedRun, cut: InterruptedStep, epoch: int, inside: Context, end_us: int
     ) -> None:
         of = (epoch, cut.generation, cut.key)
         about = saying.cut(run, cut)
@@ -151,7 +151,7 @@ class Tracing(Observer):
         step.set_status(ended)
         step.end(end_us * 1000)
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         """End an execution, and what is open in it."""
         with self._lock:
             it = self._executions.pop((_key(run), run.epoch), None)
@@ -177,12 +177,12 @@ class Tracing(Observer):
 
     # -- steps and attempts --------------------------------------------------------------------
 
-    def attempt_began(self, attempt: ObservedAttempt) -> tuple[Span, Any, int]:
+    def attempt_started(self, attempt: ObservedAttempt) -> tuple[Span, Any, int]:
         """Begin an attempt, and make it current here."""
         run = attempt.run
         it = self._executions.get((_key(run), run.epoch))
         if it is None:  # This began to observe after the run was taken.
-            it = self._begin(run, ObservedPast(), resumed=run.epoch > 1)
+            it = self._begin(run, PriorExecution(), resumed=run.epoch > 1)
         parent, calls = it.inside, it.looks
         if attempt.what != "look":
             step = self._step(it, attempt)
@@ -227,7 +227,7 @@ class Tracing(Observer):
 
     # -- entries -------------------------------------------------------------------------------
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """End what these entries say has ended."""
         it = self._executions.get((_key(run), run.epoch))
         for entry in entries:
@@ -323,7 +323,7 @@ class Tracing(Observer):
         # Of another process, or long ago: it may have ended before in an earlier generation.
         return ("run", 0 if run.generation == 1 else f"generation {run.generation}")
 
-    def _remember(self, run: ObservedRun, past: ObservedPast) -> None:
+    def _remember(self, run: ObservedRun, past: PriorExecution) -> None:
         with self._lock:
             self._lives[_key(run)] = (past.reborn_seq, past.reborn_us)
             self._lives.move_to_end(_key(run))

@@ -2,7 +2,7 @@
 
 It speaks OpenAI's chat completions and Responses, and Anthropic's messages, streaming included.
 
-    with ModelServer([CallTools(("refund", {"order": "42"}, "call_a")), Say("Refunded.")]) as server:
+    with FakeModelServer([CallTools(("refund", {"order": "42"}, "call_a")), Say("Refunded.")]) as server:
         client = OpenAI(base_url=server.url + "/v1", api_key="test")
         ...
     assert server.count == 2
@@ -20,6 +20,6 @@ from __future__ import annotations
 
 from holdfast.testing.models.request import Request
 from holdfast.testing.models.script import CallTools, Say
-from holdfast.testing.models.server import ModelServer
+from holdfast.testing.models.server import FakeModelServer
 
-__all__ = ["CallTools", "ModelServer", "Request", "Say"]
+__all__ = ["CallTools", "FakeModelServer", "Request", "Say"]

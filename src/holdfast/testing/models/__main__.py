@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import UsageError
 from holdfast.testing.models.script import script_from_json
-from holdfast.testing.models.server import ModelServer
+from holdfast.testing.models.server import FakeModelServer
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
         script = script_from_json(chosen.script.read_text(encoding="utf-8"))
     except (OSError, UsageError) as error:
         parser.error(str(error))
-    with ModelServer(script, port=chosen.port) as server:
+    with FakeModelServer(script, port=chosen.port) as server:
         _say(f"{len(script)} turns at {server.url}")
         try:
             _tell(server)
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         return int(bool(server.problems))
 
 
-def _tell(server: ModelServer) -> None:
+def _tell(server: FakeModelServer) -> None:
     told, problems = 0, 0
     while True:
         server.until(told + 1, timeout_s=None)

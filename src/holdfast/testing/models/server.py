@@ -31,7 +31,7 @@ _SERVER_ERRORS = 500
 _SHAPE = (AttributeError, KeyError, TypeError, ValueError)
 
 
-class ModelServer:
+class FakeModelServer:
     """A scripted model behind real HTTP, on this machine only; see the package.
 
     Anthropic lets a message of a thread be continued once only, and its SDK then sends the whole
@@ -73,7 +73,7 @@ class ModelServer:
     def url(self) -> str:
         """Where it listens. OpenAI's SDK takes it with `/v1`, Anthropic's as it is."""
         if self._listener is None:
-            raise UsageError("the server is not running: use `with ModelServer(…) as server:`")
+            raise UsageError("the server is not running: use `with FakeModelServer(…) as server:`")
         return self._listener.url
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from holdfast import Retry, effect, flow, patched, step
+from holdfast import Retry, effect, flow, step
+from holdfast.versioning import patched
 from tests.crash.scripts.deploy import process
 
 VERSION = "2"
@@ -31,7 +32,7 @@ def write_letter(order: str) -> str:
     return process.done(order, "letter", VERSION)
 
 
-@flow(version=VERSION, accepts=ACCEPTS)
+@flow(version=VERSION, accepts_versions=ACCEPTS)
 def handle_order(order: str) -> list[str]:
     found = [reserve(order)]
     if patched("check before charge"):

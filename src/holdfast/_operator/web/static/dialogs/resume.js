@@ -74,7 +74,7 @@ function drift() {
     name: "drift",
     label: "What is to be done about it?",
     options: [
-      { value: "go_on", label: "Go on", help: "with the recorded results, although the world changed" },
+      { value: "keep", label: "Go on", help: "with the recorded results, although the world changed" },
       { value: "redo", label: "Redo", help: "what the change concerns, in a new generation" },
     ],
   });

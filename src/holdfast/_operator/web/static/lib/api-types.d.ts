@@ -326,24 +326,10 @@ export interface PlannedUndo {
   business_key: string | null;
 }
 
-/** What a run finds that goes on after a gap. */
-export interface Preflight {
-  run_id: string;
-  flow: string;
-  status: string;
-  gap_s: number;
-  last: string;
-  died: boolean;
-  changes: Change[];
-  redone: string[];
-  in_doubt: string[];
-  unseen: string[];
-}
-
 /** What a run would find if it went on now. */
 export interface PreflightTold {
   version: number;
-  preflight: Preflight;
+  preflight: ResumePreview;
 }
 
 /** Something that a run asks, with all that is needed to answer it. */
@@ -435,7 +421,21 @@ export interface Repeat {
 export interface Resume {
   accept_change?: boolean;
   confirm?: boolean;
-  drift?: "go_on" | "redo" | null;
+  drift?: "keep" | "redo" | null;
+}
+
+/** What a run finds that goes on after a gap. */
+export interface ResumePreview {
+  run_id: string;
+  flow: string;
+  status: string;
+  gap_s: number;
+  last: string;
+  died: boolean;
+  changes: Change[];
+  redone: string[];
+  in_doubt: string[];
+  unseen: string[];
 }
 
 /** Down to which step, and whether what cannot be undone may stay. */

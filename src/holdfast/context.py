@@ -1,0 +1,27 @@
+"""What code inside a run can ask and record: the run itself, recorded values, usage, progress."""
+
+from __future__ import annotations
+
+from holdfast._runtime.recorded import (
+    current_run,
+    is_replaying,
+    load_progress,
+    now,
+    record_usage,
+    rng,
+    save_progress,
+    uuid4,
+)
+from holdfast._runtime.transactions import sql_connection
+
+__all__ = [
+    "current_run",
+    "is_replaying",
+    "load_progress",
+    "now",
+    "record_usage",
+    "rng",
+    "save_progress",
+    "sql_connection",
+    "uuid4",
+]

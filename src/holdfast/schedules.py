@@ -1,0 +1,10 @@
+"""Start runs at certain times."""
+
+from __future__ import annotations
+
+from holdfast._runtime.schedules import SCHEDULED_TIME, schedule
+
+__all__ = [
+    "SCHEDULED_TIME",
+    "schedule",
+]
