@@ -35,6 +35,8 @@ def asks(headers: Any) -> Exception:
         {"jitter": 1.5},
         {"jitter": -0.1},
         {"max_elapsed_s": 0},
+        {"retry_on": OSError},
+        {"retry_on": (int,)},
     ],
 )
 def test_what_cannot_work_is_refused(options):
@@ -66,6 +68,14 @@ def test_some_errors_are_never_retried():
     policy = Retry(give_up_on=(PermissionError,))
     assert pause(policy, error=PermissionError()) is None
     assert pause(policy, error=OSError()) is not None
+
+
+def test_only_named_errors_are_retried():
+    policy = Retry(retry_on=(OSError,), give_up_on=(PermissionError,))
+    assert pause(policy, error=ConnectionError()) is not None
+    assert pause(policy, error=PermissionError()) is None
+    assert pause(policy, error=TypeError()) is None
+    assert pause(Retry(), error=TypeError()) is not None
 
 
 def test_the_deadline_counts_from_the_first_start():

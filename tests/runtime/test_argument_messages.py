@@ -49,7 +49,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "Retry max_wait_s": (lambda: retry(max_wait_s=-1), "max_wait_s is seconds, 0 or more"),
     "Retry backoff": (lambda: retry(backoff=0.5), "backoff is a number from 1 on"),
     "Retry jitter": (lambda: retry(jitter=2), "jitter is a number from 0 to 1"),
-    "Retry deadline_s": (lambda: retry(deadline_s="1"), "deadline_s is seconds above 0"),
+    "Retry max_elapsed_s": (lambda: retry(max_elapsed_s="1"), "max_elapsed_s is seconds above 0"),
+    "Retry retry_on": (lambda: retry(retry_on=OSError), "a tuple of classes of exceptions"),
     "Retry give_up_on": (lambda: retry(give_up_on=[OSError]), "a tuple of classes of exceptions"),
 }
 

@@ -166,6 +166,25 @@ def test_give_up_on_ends_it_at_once(holdfast_store):
     assert tries == [1]
 
 
+def test_what_is_not_in_retry_on_ends_it_at_once(holdfast_store):
+    tries: list[int] = []
+
+    @step(retry=Retry(attempts=5, initial_wait_s=0, retry_on=(ConnectionError,)))
+    def fails() -> None:
+        tries.append(1)
+        raise ConnectionError if len(tries) == 1 else TypeError("a mistake in the code")
+
+    @flow
+    def work() -> int:
+        with pytest.raises(StepFailed) as failed:
+            fails()
+        assert failed.value.type_name == "TypeError"
+        return failed.value.attempts
+
+    assert work.run("r") == 2
+    assert tries == [1, 1]
+
+
 def test_retry_after_is_kept_and_the_deadline_too():
     clock = testing.FakeClock(auto=True)
     at: list[float] = []

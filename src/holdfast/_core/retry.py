@@ -18,7 +18,8 @@ class Retry:
 
     `attempts` counts all tries, the first included. The pause before try n+1 is
     `initial_wait_s * backoff**(n-1)`, at most `max_wait_s`, with up to `jitter` of it taken off at random.
-    An exception in `give_up_on` is never retried; `max_elapsed_s` counts from the first start.
+    Only exceptions in `retry_on` are retried, and of these none in `give_up_on`; `max_elapsed_s`
+    counts from the first start.
     A `retry_after` (seconds) on the exception, or a Retry-After header on its response, is kept.
     """
 
@@ -27,6 +28,7 @@ class Retry:
     backoff: float = 2.0
     max_wait_s: float = 60.0
     jitter: float = 0.5
+    retry_on: tuple[type[BaseException], ...] = (Exception,)
     give_up_on: tuple[type[BaseException], ...] = ()
     max_elapsed_s: float | None = None
 
@@ -46,8 +48,10 @@ class Retry:
             _is_number(self.max_elapsed_s) and self.max_elapsed_s > 0
         ):
             self._refuse("max_elapsed_s", "seconds above 0, or None")
-        if not isinstance(self.give_up_on, tuple) or not all(map(_is_exception, self.give_up_on)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self._refuse("give_up_on", "a tuple of classes of exceptions")
+        for name in ("retry_on", "give_up_on"):
+            kinds = getattr(self, name)
+            if not isinstance(kinds, tuple) or not all(map(_is_exception, kinds)):  # pyright: ignore[reportUnknownArgumentType]
+                self._refuse(name, "a tuple of classes of exceptions")
 
     def _refuse(self, name: str, expected: str) -> NoReturn:
         raise UsageError(f"Retry({name}={getattr(self, name)!r}): {name} is {expected}")
@@ -76,7 +80,9 @@ def pause_s(
     chance: float,
 ) -> float | None:
     """Return how long to wait before the next attempt, or None to give up."""
-    if attempt >= policy.attempts or isinstance(error, policy.give_up_on):
+    if attempt >= policy.attempts or not isinstance(error, policy.retry_on):
+        return None
+    if isinstance(error, policy.give_up_on):
         return None
     asked = retry_after_s(error, now_s)
     try:
