@@ -335,7 +335,7 @@ def test_refusing_the_retry_of_an_effect_in_doubt_leaves_it_unknown() -> None:
         store.clock.advance(7201)
         asked(store, "ap-doubt")
         store.reject("r", "ap-doubt", actor="ana")
-        assert handle.result(timeout=20) == "Refused, unknown True"
+        assert handle.result(timeout=20) == "Rejected, unknown True"
 
 
 def test_a_worker_unloads_the_run_while_it_waits(store: PrivateStore) -> None:
@@ -351,7 +351,7 @@ def test_a_worker_unloads_the_run_while_it_waits(store: PrivateStore) -> None:
 def test_what_is_declared_wrongly() -> None:
     with pytest.raises(UsageError, match="needs_approval='yes' of .*True, Approval"):
         effect(name="ap-wrong", needs_approval="yes")(lambda: None)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="expires"):
+    with pytest.raises(UsageError, match="valid_for"):
         effect(name="ap-wrong2", needs_approval=Approval(valid_for="soon"))(lambda: None)
     with pytest.raises(UsageError, match="for what changes the world"):
         holdfast.step(name="ap-wrong3", needs_approval=True)(lambda: None)  # type: ignore[call-overload]
