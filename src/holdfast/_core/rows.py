@@ -369,7 +369,7 @@ def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
             draft.args_digest,
             draft.started_us,
             draft.body,
-            entry_digest(new.head, new.run_id, seq, draft),
+            seal(new.head, _sealed_parts(new.run_id, seq, draft)),
         )
         entries.append(entry)
         _fold(new, draft, entry)
@@ -390,20 +390,22 @@ def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
 
 def entry_digest(prev: bytes, run_id: str, seq: int, entry: Draft | Entry) -> bytes:
     """Return the digest of an entry at this place in its run's chain."""
-    return seal(
-        prev,
-        (
-            run_id,
-            seq,
-            entry.kind.value,
-            entry.at_us,
-            entry.step,
-            entry.attempt,
-            entry.position,
-            entry.args_digest,
-            entry.started_us,
-            entry.body,
-        ),
+    return seal(prev, _sealed_parts(run_id, seq, entry))
+
+
+def _sealed_parts(run_id: str, seq: int, entry: Draft | Entry) -> tuple[Any, ...]:
+    """Return what the digest of an entry covers."""
+    return (
+        run_id,
+        seq,
+        entry.kind.value,
+        entry.at_us,
+        entry.step,
+        entry.attempt,
+        entry.position,
+        entry.args_digest,
+        entry.started_us,
+        entry.body,
     )
 
 

@@ -88,11 +88,12 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
                 execution.recorder.open_calls[body.call.key] = body.call
                 answer = transact(execution, body, request, shield)
             else:
+                # What an interrupt cuts short is known before it can strike.
+                if kind is Call and request.what != "look":
+                    execution.recorder.open_calls[body.call.key] = body.call
                 if shield is not None:
                     shield.lower()
                 if kind is Call:
-                    if request.what != "look":
-                        execution.recorder.open_calls[body.call.key] = body.call
                     answer = attempt.call_blocking(execution, body, request.what)
                 else:
                     answer = perform(execution, request)

@@ -36,6 +36,7 @@ from holdfast._store.contract import (
     Busy,
     Damage,
     NewRun,
+    Outcome,
     Progress,
     Query,
     Started,
@@ -97,7 +98,6 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         self._appender = Appender(
             self._writer, reserve, self._owners.is_dead, self._lease_us(), namespace
         )
-        self.append = self._appender.append
         self._scanned_s: dict[str, float] = {}
 
     # -- the store as a whole ------------------------------------------------------------------
@@ -136,6 +136,9 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         self._witness.close()
 
     # -- writes --------------------------------------------------------------------------------
+
+    def append(self, writes: Sequence[Write]) -> builtins.list[Outcome]:
+        return self._appender.append(writes)
 
     def start(self, new: NewRun, owner: int | None) -> Started:
         return self.start_all([(new, owner)])[0]
