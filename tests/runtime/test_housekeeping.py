@@ -124,7 +124,7 @@ def test_a_flow_says_how_long(timed: testing.PrivateStore) -> None:
     timed.clock.advance(86_400)
     assert removed(timed.prune()) == ["kept"]
     assert timed.get("plain").status == "completed"
-    with pytest.raises(UsageError, match="keep= of flow"):
+    with pytest.raises(UsageError, match="retention= of flow"):
         flow(retention="a while")(lambda: None)
 
 

@@ -324,7 +324,7 @@ def test_a_store_says_it_for_flows_that_declare_nothing(tmp_path):
         assert store.history("r")[0].body["watch"]["loops"] == 4
         store.run_watchdog()
         assert [it.kind for it in called] == ["partial_failure"]
-    with pytest.raises(UsageError, match="watch="):
+    with pytest.raises(UsageError, match="watchdog="):
         holdfast.open(url, watchdog="hold")  # type: ignore[arg-type]
 
 
@@ -445,7 +445,7 @@ def test_branches_of_which_one_failed_are_shown_when_the_run_has_ended(store):
 def test_wrong_words_are_refused(store):
     with pytest.raises(UsageError, match="stuck"):
         store.runs(finding="slow")
-    with pytest.raises(UsageError, match="watch="):
+    with pytest.raises(UsageError, match="watchdog="):
         flow(watchdog="hold")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="polls="):
         step(polls="yes")(lambda: None)  # type: ignore[call-overload]

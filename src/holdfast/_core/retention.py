@@ -2,7 +2,7 @@
 
 a run that has ended; a failed one only when somebody asks for it
 with all its children, which have ended too; a child not without its parent
-not while its time is not over: what somebody says now, or `keep=` of its flow, as recorded
+not while its time is not over: what somebody says now, or `retention=` of its flow, as recorded
 not while a business key of it may still be remembered by the other side
 not while a fork stands on it
 """
@@ -48,7 +48,7 @@ def checked_keep(flow: str, keep: Duration | None) -> int | None:
     """Return how long runs of a flow are kept, in microseconds."""
     if keep is None:
         return None
-    return durations.micros(keep, f"keep= of flow {flow}")
+    return durations.micros(keep, f"retention= of flow {flow}")
 
 
 def checked_statuses(status: str | Iterable[str] | None) -> frozenset[Status]:
