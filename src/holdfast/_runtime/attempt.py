@@ -67,6 +67,10 @@ class Body:
         self.found = found
         """What the history has of the call: see `History.look_up`."""
 
+    def call_form(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return args and kwargs of the call."""
+        return self.arguments() if callable(self.arguments) else ((), self.arguments)
+
     def target(self, what: str) -> Callable[..., Any]:
         """Return the function that a script asked to be called."""
         if what in ("body", "look"):
@@ -107,8 +111,7 @@ def _invoke(
     frame = Frame(execution, execution.root, threading.get_ident(), awaits=False, call=call)
     token = current.set(frame)
     try:
-        given = body.arguments
-        args, kwargs = ((), given) if isinstance(given, dict) else given()
+        args, kwargs = body.call_form()
         call.begun = True
         call.outcome_changes = None  # What an earlier try asked for was never committed.
         target = body.target(what)  # `testing` watches here which code is called.

@@ -28,8 +28,7 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
     frame = Frame(execution, execution.root, asyncio.current_task(), awaits=True, call=body.call)
     token = current.set(frame)
     try:
-        given = body.arguments
-        args, kwargs = ((), given) if isinstance(given, dict) else given()
+        args, kwargs = body.call_form()
         if body.resources:
             args, kwargs = await _ready(args, kwargs)
         body.call.begun = True

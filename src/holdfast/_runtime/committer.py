@@ -233,14 +233,15 @@ class Committer:
         """Append; wait for space if the disk is full and some write is worth waiting for."""
         writes = list(map(_write_of, batch))
         outcomes: list[Outcome] | None = None
-        deadline_s: float | None = None
+        deadline_s = 0.0
         while outcomes is None:
             try:
                 outcomes = self._store.append(writes)
             except StoreFull:
-                if deadline_s is None:
-                    deadline_s = time.monotonic() + max(map(_patience_of, batch))
-                if time.monotonic() >= deadline_s:
+                now_s = time.monotonic()
+                if not deadline_s:
+                    deadline_s = now_s + max(map(_patience_of, batch))
+                if now_s >= deadline_s:
                     raise
                 time.sleep(FULL_PAUSE_S)
         for ticket, outcome in zip(batch, outcomes, strict=True):

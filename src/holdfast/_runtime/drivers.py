@@ -76,7 +76,7 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
         while True:
             request: Any = script.send(answer) if refused is None else script.throw(refused)
             answer = refused = None
-            kind = type(request)
+            kind = type(request)  # pyright: ignore[reportUnknownVariableType]
             if kind is Now:
                 answer = execution.engine.now_us()
             elif kind is Append:

@@ -115,8 +115,9 @@ class _Watched:
 
     def _body(self, fn: Any) -> Body:
         if isinstance(fn, os.PathLike):
-            looks: Callable[[], Any] = File(cast("os.PathLike[str]", fn))
-            self.file = os.path.abspath(fn)  # noqa: PTH100
+            path = cast("os.PathLike[str]", fn)
+            looks: Callable[[], Any] = File(path)
+            self.file = os.path.abspath(path)  # noqa: PTH100
         elif not callable(fn):
             raise UsageError(
                 f"depends_on({self.name!r}, …) takes a function without arguments, "

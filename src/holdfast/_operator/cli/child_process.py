@@ -128,18 +128,20 @@ def _module_of_file(file: Path) -> ModuleType:
 
 def typed_arguments(flow: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Return JSON arguments by name as what the flow's annotations ask for."""
-    hints = _hints(flow.fn)
-    return {str(name): _typed(hints.get(name), value, name) for name, value in given.items()}
+    hints = hints_of(flow.fn)
+    return {
+        str(name): typed_argument(hints.get(name), value, name) for name, value in given.items()
+    }
 
 
-def _hints(fn: Any) -> dict[str, Any]:
+def hints_of(fn: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(fn)
     except Exception:
         return {}
 
 
-def _typed(hint: Any, value: Any, name: Any) -> Any:
+def typed_argument(hint: Any, value: Any, name: Any) -> Any:
     """Return JSON data as what the flow's annotation asks for."""
     try:
         if hasattr(hint, "model_validate"):

@@ -22,11 +22,11 @@ import msgspec
 from holdfast._core.commands import another_id
 from holdfast._core.stops import Unwind
 from holdfast._operator.cli.child_process import (
-    _hints,
-    _typed,
     find_flow,
+    hints_of,
     outlives,
     read_order,
+    typed_argument,
     typed_arguments,
 )
 from holdfast._operator.cli.exit_codes import ERROR, INTERRUPTED, OK, code_of
@@ -142,8 +142,8 @@ def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str,
     signature = inspect.signature(flow.fn)
     if isinstance(given, list):
         names = list(signature.parameters)[: len(given)]  # pyright: ignore[reportUnknownArgumentType]
-        hints = _hints(flow.fn)
-        return [_typed(hints.get(n), v, n) for n, v in zip(names, given, strict=False)], {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        hints = hints_of(flow.fn)
+        return [typed_argument(hints.get(n), v, n) for n, v in zip(names, given, strict=False)], {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if not isinstance(given, dict):
         raise UsageError(
             "--input is a JSON object of arguments by name, or an array of them in order"

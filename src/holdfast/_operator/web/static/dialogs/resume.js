@@ -7,7 +7,7 @@ import { el, unread } from "../lib/dom.js";
 import { length, words } from "../lib/format.js";
 import * as fields from "./fields.js";
 
-/** @import { Change, Preflight, Resume, RunView } from "../lib/api-types.js" */
+/** @import { Change, ResumePreview, Resume, RunView } from "../lib/api-types.js" */
 /** @import { Child } from "../lib/globals.js" */
 /** @import { Context, Stage } from "./decision.js" */
 
@@ -100,7 +100,7 @@ function again(context, body) {
 }
 
 /** What the run would find: what changed meanwhile, what is executed again, what is in doubt.
- *  @param {Preflight} preflight */
+ *  @param {ResumePreview} preflight */
 function found(preflight) {
   /** @type {[string, Child[]][]} */
   const parts = [
