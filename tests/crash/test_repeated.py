@@ -148,7 +148,7 @@ def test_a_framework_that_goes_on_from_checkpoints_does_not_repeat_what_it_did(
     world: World,
 ) -> None:
     body = """
-    with keyed(lambda: "{}"):
+    with step_key(lambda: "{}"):
         pay(3)
         return think()
 """

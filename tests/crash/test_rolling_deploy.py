@@ -123,7 +123,7 @@ def went_on(store: holdfast.types.Store, run_id: str) -> bool:
 def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(world: World) -> None:
     deployment = Deployment(world)
     assert deployment.submit(ONE, "first-", 5).end().code == 0
-    deployment.start(TWO, "new", accepts_versions="")
+    deployment.start(TWO, "new", accepts="")
     with world.store() as store:
         deployment.submit(TWO, "second-", 5)
         until_completed(store, 5)

@@ -172,7 +172,7 @@ def test_explain(holdfast, runs, url):
     assert told["actions"][1]["command"].endswith("settle held charge --not-done")
 
 
-@pytest.mark.parametrize(("refused", "said"), [(None, '"yes", by kim'), ("too dear", "Refused: ")])
+@pytest.mark.parametrize(("refused", "said"), [(None, '"yes", by kim'), ("too dear", "Rejected: ")])
 def test_history_says_who_answered(holdfast, url: str, refused: str | None, said: str):
     @flow(name="cli-history-asks")
     def asks() -> str:

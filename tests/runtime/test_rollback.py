@@ -850,7 +850,7 @@ def test_cancelled_runs_are_rolled_back(sqlite):
         return str(holdfast.wait_for_signal("never"))
 
     handle = waiting.start("r")
-    sqlite.until("r", done="rb-hotel")
+    sqlite.wait_until("r", done="rb-hotel")
     sqlite.cancel("r")
     with pytest.raises(RunCancelled):
         handle.result(20)
@@ -904,12 +904,12 @@ def test_children_that_have_not_ended_are_cancelled_with_it(sqlite, fails):
     handle = with_kid.start("r", fails)
     child = "r::rb-kid-that-waits:k"
     if not fails:
-        sqlite.until(child, status="waiting")
+        sqlite.wait_until(child, status="waiting")
         assert f"run {child} has not ended: it is cancelled" in str(sqlite.preview_rollback("r"))
         sqlite.rollback("r", actor="ana")
     with pytest.raises(RunRolledBack):
         handle.result(timeout=30)
-    sqlite.until(child, status="cancelled")
+    sqlite.wait_until(child, status="cancelled")
     assert "its parent, run 'r', was rolled back" in str(sqlite.history(child)[-1].body)
     assert sqlite.verify() == []
 

@@ -23,7 +23,7 @@ today: list[Any] = []
 """The flow's code as it is now."""
 
 LOOP = """
-    for state in turns({{"n": 0, "owner": None}}, limit=9, name={name}):
+    for state in turns({{"n": 0, "owner": None}}, max_turns=9, name={name}):
         saw({tag!r}, state)
         if state["n"] == 2:
             break
@@ -33,7 +33,7 @@ LOOP = """
 """
 SHARED = """
 def shared(tag, name):
-    for state in turns({"n": 0, "owner": None}, limit=9, name=name):
+    for state in turns({"n": 0, "owner": None}, max_turns=9, name=name):
         saw(tag, state)
         if state["n"] == 2:
             break

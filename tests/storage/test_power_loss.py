@@ -69,5 +69,3 @@ def test_an_export_that_was_announced_is_there_under_its_name(tmp_path, monkeypa
         path = tmp_path / name
         store.export_run("r", path)
         assert disk.left(str(path)) == path.read_bytes()
-        history = testing.export_run(store, "r", tmp_path / "history")
-        assert str(history) in disk.names

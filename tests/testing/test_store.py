@@ -181,7 +181,7 @@ def test_a_run_that_waits_at_a_worker_is_woken_as_the_clock_says():
     with testing.store(clock=clock) as store, store.worker(flows=[reminder]):
         handle = reminder.submit("r")
         store.wait_until("r", status="waiting", waiting=True)
-        advice = r"store\.until\(run_id, waiting=True\).*advance\("
+        advice = r"store\.wait_until\(run_id, waiting=True\).*advance\("
         with pytest.raises(TimeoutError, match=advice):
             clock.advance_to_next(timeout_s=0.01)
         clock.advance("2d")

@@ -77,12 +77,16 @@ def resume_drafts(
     )
 
 
+_OPTIONS = {"keep": "--go-on", "redo": "--redo"}
+"""What the command line calls these decisions."""
+
+
 def _check_drift(history: History, drift: str) -> None:
     """Refuse a decision about what changed outside, for a run that waits for none."""
     reason = held_reason(history) if history.status is Status.HELD else None
     if reason == HeldReason.DRIFT:
         return
-    run_id, option = history.run_id, f"--{drift.replace('_', '-')}"
+    run_id, option = history.run_id, _OPTIONS.get(drift, drift)
     if reason is not None:
         detail = held_facts(history).get("detail")
         said = f"is held as {reason}{f' ({detail})' if detail else ''}"
