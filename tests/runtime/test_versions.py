@@ -1165,4 +1165,4 @@ def test_a_version_with_other_parameters_gives_the_run_back(waiting):
     assert (waiting.get("r").status, version_of(waiting)) == ("queued", "1")
     assert "--accept-change" not in str(waiting.explain("r"))
     with waiting.worker(flows=[named("1", waits)]):
-        assert waiting.until("r", status="completed").result() == "shoes 5"
+        assert waiting.wait_until("r", status="completed").result() == "shoes 5"
