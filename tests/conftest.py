@@ -13,6 +13,7 @@ tests write none is kept: one that is written again within a second could be tak
 """
 
 import compileall
+import contextlib
 import gc
 import os
 import re
@@ -24,14 +25,16 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from holdfast._core.known import KNOWN
 from tests.postgres.server import Server
 
-# How long a machine takes to make examples says nothing about what is tested.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
+with contextlib.suppress(ImportError):  # Environments of integrations have no hypothesis.
+    from hypothesis import HealthCheck, settings
+
+    # How long a machine takes to make examples says nothing about what is tested.
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
 
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 4 << 30
