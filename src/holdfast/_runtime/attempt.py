@@ -11,7 +11,6 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.requests import Called, StepCall
@@ -122,7 +121,7 @@ def _invoke(
                 result = target(*args, **kwargs)
     finally:
         current.reset(token)
-    if type(result) is CoroutineType:
+    if type(result).__name__ == "coroutine":  # Also one of a compiled function.
         result.close()
         raise UsageError(
             f"{body.call.key}: {what} of a sync step returned a coroutine; "

@@ -214,7 +214,7 @@ class Recorded(Generic[P, R]):
         arguments = signature.bind(args, kwargs)
         recorded = signature.recorded(arguments) if signature.hidden else arguments
         position: int | None
-        if step_key is None:
+        if step_key is None:  # As `keyed.take` does: the path of most steps has one call less.
             check_owner(frame, settings.name)
             key, position = frame.scope.take(settings.name)
         else:
