@@ -31,17 +31,17 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import flow, step
-from holdfast._core import codec
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Write
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Write
+from holdfast._engine.values import codec
 from holdfast._operator.cli.main import main as cli
-from holdfast._store.contract import Committed, NewRun, Store
-from holdfast._store.locate import open_store
+from holdfast._stores.contract import Committed, NewRun, Store
+from holdfast._stores.locate import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._core.rows import Lease
+    from holdfast._engine.journal.rows import Lease
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / ".data"

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._core.known import KNOWN
+from holdfast._engine.values.class_registry import KNOWN
 from tests.postgres.server import Server
 
 with contextlib.suppress(ImportError):  # Environments of integrations have no hypothesis.

@@ -9,24 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast import aio, errors
-from holdfast._core.approvals import Approval
-from holdfast._core.budgets import Budget
-from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
-from holdfast._core.findings import Watchdog
-from holdfast._core.retry import Retry
-from holdfast._opened import open as open  # noqa: A004 - the design's name
-from holdfast._runtime.asking import ask
-from holdfast._runtime.blocks import run
-from holdfast._runtime.decorators import effect, step
-from holdfast._runtime.fanout import each, gather, run_step
-from holdfast._runtime.flows import flow
-from holdfast._runtime.loops import turns
-from holdfast._runtime.memory import memory
-from holdfast._runtime.plans import plan
-from holdfast._runtime.queues import Queue
-from holdfast._runtime.recorded import emit, idempotency_key
-from holdfast._runtime.signatures import resource
-from holdfast._runtime.timing import sleep, wait_for_signal
+from holdfast._api.blocks import run
+from holdfast._api.decorators import effect, step
+from holdfast._api.fanout import each, gather, run_step
+from holdfast._api.flows import flow
+from holdfast._api.loops import turns
+from holdfast._api.opened_store import open as open  # noqa: A004 - the design's name
+from holdfast._api.plans import plan
+from holdfast._api.queue_options import Queue
+from holdfast._api.recorded_context import emit, idempotency_key
+from holdfast._api.timers import sleep, wait_for_signal
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, UNKNOWN, Done
+from holdfast._engine.scripts.retry import Retry
+from holdfast._features.approvals.model import Approval
+from holdfast._features.budgets.model import Budget
+from holdfast._features.memory.runtime import memory
+from holdfast._features.questions.runtime import ask
+from holdfast._features.watchdog.model import Watchdog
+from holdfast._runtime.execution.signatures import resource
 
 if TYPE_CHECKING:
     from holdfast import (

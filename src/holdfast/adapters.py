@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast._runtime.decorators import as_effect, as_step
-from holdfast._runtime.keyed import step_key
+from holdfast._api.decorators import as_effect, as_step
+from holdfast._runtime.execution.key_override import step_key
 
 __all__ = [
     "as_effect",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._runtime.recorded import (
+from holdfast._api.recorded_context import (
     current_run,
     is_replaying,
     load_progress,
@@ -12,7 +12,7 @@ from holdfast._runtime.recorded import (
     save_progress,
     uuid4,
 )
-from holdfast._runtime.transactions import sql_connection
+from holdfast._runtime.execution.transactional_effects import sql_connection
 
 __all__ = [
     "current_run",

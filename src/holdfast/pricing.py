@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast._core.budgets import Price
-from holdfast._runtime.prices import set_prices
+from holdfast._features.budgets.model import Price
+from holdfast._features.budgets.prices import set_prices
 
 __all__ = [
     "Price",

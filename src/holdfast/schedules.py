@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._runtime.schedules import SCHEDULED_TIME, schedule
+from holdfast._features.schedules.runtime import SCHEDULED_TIME, schedule
 
 __all__ = [
     "SCHEDULED_TIME",

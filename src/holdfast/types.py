@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast._core.comparing import ResumePreview
-from holdfast._core.effects import Failed, NotDone, Unknown
-from holdfast._core.findings import Finding
-from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._opened import Store
+from holdfast._api.decorators import AsyncEffect, Effect
+from holdfast._api.flows import AsyncFlow, Flow
+from holdfast._api.handle import Handle
+from holdfast._api.opened_store import Store
+from holdfast._api.steps import AsyncStep, Step
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.scripts.doubt_policies import Failed, NotDone, Unknown
+from holdfast._features.drift.comparison import ResumePreview
+from holdfast._features.memory.runtime import Memory
+from holdfast._features.schedules.runtime import Schedule
+from holdfast._features.watchdog.model import Finding
 from holdfast._operator.read.entry_views import EntryView as Entry
-from holdfast._runtime.decorators import AsyncEffect, Effect
-from holdfast._runtime.flows import AsyncFlow, Flow
-from holdfast._runtime.functions import AsyncStep, Step
-from holdfast._runtime.handle import Handle
-from holdfast._runtime.memory import Memory
-from holdfast._runtime.schedules import Schedule
 
 __all__ = [
     "AsyncEffect",

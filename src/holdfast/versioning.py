@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast._runtime.fingerprints import fingerprint
+from holdfast._api.code_patches import patched
+from holdfast._features.drift.dependencies import depends_on
+from holdfast._runtime.execution.fingerprints import fingerprint
 from holdfast._runtime.registry import register_type
-from holdfast._runtime.versions import patched
-from holdfast._runtime.watching import depends_on
 
 __all__ = [
     "depends_on",

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.changes import ClaimKey, Exhausted, KeyTaken, Spend
-from holdfast._core.rows import Lease, Pot, Write
-from holdfast._store.contract import Broken, Committed, Fenced, Outcome
+from holdfast._engine.journal.changes import ClaimKey, Exhausted, KeyTaken, Spend
+from holdfast._engine.journal.rows import Lease, Pot, Write
+from holdfast._stores.contract import Broken, Committed, Fenced, Outcome
 from tests.contract.ground import ODD_STRINGS, A, Ground, intent, started, step
 
 NANOS = 1_000_000_000

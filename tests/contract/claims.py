@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import (
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import (
     Again,
     Committed,
     Fenced,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.changes import ClaimKey, KeyTaken, SetKey, TakeMessage
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import Busy, Committed, Fenced, NewRun, ScheduleRow, Store, WholeRun
+from holdfast._engine.journal.changes import ClaimKey, KeyTaken, SetKey, TakeMessage
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import Busy, Committed, Fenced, NewRun, ScheduleRow, Store, WholeRun
 from holdfast.errors import RunConflict, StoreLostData
 from tests.contract.ground import (
     A,

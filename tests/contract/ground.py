@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.changes import ClaimKey, SetKey
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Lease, RunRow, Write
-from holdfast._store.contract import (
+from holdfast._engine.journal.changes import ClaimKey, SetKey
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Lease, RunRow, Write
+from holdfast._stores.contract import (
     NewRun,
     Outcome,
     Store,

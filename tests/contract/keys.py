@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast._core.changes import ClaimKey, KeyTaken, TakeMessage
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import Committed, Fenced, Posted
+from holdfast._engine.journal.changes import ClaimKey, KeyTaken, TakeMessage
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import Committed, Fenced, Posted
 from holdfast.errors import HoldfastError
 from tests.contract.ground import (
     A,

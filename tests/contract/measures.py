@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._core.measures import MINUTE_US, Counts, Measure
+from holdfast._features.measures.model import MINUTE_US, Counts, Measure
 from tests.contract.ground import ODD_STRINGS, Ground, new_run
 
 FULL = Counts(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.changes import Outdated, PutMemo
-from holdfast._core.rows import Lease, Memo, Write
-from holdfast._store.contract import Broken, Committed, Fenced
+from holdfast._engine.journal.changes import Outdated, PutMemo
+from holdfast._engine.journal.rows import Lease, Memo, Write
+from holdfast._stores.contract import Broken, Committed, Fenced
 from tests.contract.ground import ODD_STRINGS, Ground, new_run, started, step
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.changes import PostMessage, TakeMessage
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import Broken, Committed, Fenced, Posted
+from holdfast._engine.journal.changes import PostMessage, TakeMessage
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import Broken, Committed, Fenced, Posted
 from tests.contract.claims import SECOND_US, Taking
 from tests.contract.ground import entry, new_run, started, step
 

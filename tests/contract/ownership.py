@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import (
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import (
     Lease,
     Message,
     Write,
 )
-from holdfast._store.contract import (
+from holdfast._stores.contract import (
     Busy,
     Committed,
     Fenced,

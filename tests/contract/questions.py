@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.changes import CloseQuestion, OpenQuestion
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Question, Write
-from holdfast._store.contract import Broken, Committed, Fenced, Outcome
+from holdfast._engine.journal.changes import CloseQuestion, OpenQuestion
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Question, Write
+from holdfast._stores.contract import Broken, Committed, Fenced, Outcome
 from tests.contract.ground import (
     ODD_STRINGS,
     Ground,

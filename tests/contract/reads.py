@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import (
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import (
     Message,
     Write,
 )
-from holdfast._store.contract import (
+from holdfast._stores.contract import (
     Broken,
     Committed,
     NewRun,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from holdfast._core.changes import (
+from holdfast._engine.journal.changes import (
     ClaimKey,
     CloseQuestion,
     OpenQuestion,
@@ -16,10 +16,10 @@ from holdfast._core.changes import (
     SetKey,
     TakeMessage,
 )
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import Lease, Memo, Message, Pot, RunRow, Write, version_seen
-from holdfast._store.contract import (
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, RunRow, Write, version_seen
+from holdfast._stores.contract import (
     LOST_END,
     Busy,
     Committed,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed, Limits, Store
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Committed, Limits, Store
 from tests.contract.claims import Taking
 from tests.contract.ground import entry, step
 

@@ -1,9 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed, Outcome, Store
-from holdfast._store.memory import MemoryStore, MemoryWorld
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Committed, Outcome, Store
+from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from tests.contract.store_contract import StoreContract
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast._store.contract import Store
-from holdfast._store.postgres.store import PostgresStore
+from holdfast._stores.contract import Store
+from holdfast._stores.postgres.postgres_store import PostgresStore
 from tests.contract.ground import Ground
 from tests.contract.keys import Sharing
 from tests.contract.store_contract import StoreContract, new_run

@@ -3,8 +3,8 @@ from typing import Any
 
 import apsw
 
-from holdfast._store.contract import Store
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.contract import Store
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import StoreContract, new_run
 
 

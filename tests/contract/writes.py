@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.changes import ClaimKey
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import (
+from holdfast._engine.journal.changes import ClaimKey
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import (
     Broken,
     Busy,
     Committed,

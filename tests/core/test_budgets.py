@@ -12,8 +12,13 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core.attempts import started
-from holdfast._core.budgets import (
+from holdfast._engine.journal.changes import Exhausted, Spend, is_exhausted, spent
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Change, Pot, Write
+from holdfast._engine.scripts.attempts import started
+from holdfast._engine.scripts.requests import Append, Note, Now, Poll, Spec, StepCall, Wrote
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._features.budgets.model import (
     NANOS,
     Budget,
     BudgetGate,
@@ -24,11 +29,6 @@ from holdfast._core.budgets import (
     nanos,
     new_pot,
 )
-from holdfast._core.changes import Exhausted, Spend, is_exhausted, spent
-from holdfast._core.entries import Kind
-from holdfast._core.requests import Append, Note, Now, Poll, Spec, StepCall, Wrote
-from holdfast._core.rows import Change, Pot, Write
-from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld, UsageError
 
 CENT = NANOS // 100

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast._core.chunks import Values
-from holdfast._core.codec import decode, encode
-from holdfast._core.known import Known
+from holdfast._engine.values.chunks import Values
+from holdfast._engine.values.class_registry import Known
+from holdfast._engine.values.codec import decode, encode
 from holdfast.errors import ClassChanged, Corrupt, NotSerializable
 
 KNOWN = Known()
@@ -200,8 +200,8 @@ def test_reading_triggers_no_import_exec_os_or_socket_event():
     script = textwrap.dedent("""
         import sys
         from tests.core.test_codec_hostile import HOSTILE, KNOWN, UNFIT, Point, Color
-        from holdfast._core.chunks import Values
-        from holdfast._core.codec import encode
+        from holdfast._engine.values.chunks import Values
+        from holdfast._engine.values.codec import encode
         from holdfast.errors import ClassChanged, Corrupt
         import datetime as dt, decimal, uuid, zoneinfo
         good = [Point((1, {2}), {Color.RED: b"x"}), decimal.Decimal("1.5"), uuid.UUID(int=5),
@@ -227,7 +227,7 @@ def test_reading_triggers_no_import_exec_os_or_socket_event():
         on = True
         compile("1", "x", "eval")
         assert seen, "the hook works"
-    """)
+""")
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={"PYTHONPATH": ":".join(["src", ".", *sys.path])},

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core.durations import LONGEST_US, ends, micros, shown
+from holdfast._engine.values.durations import LONGEST_US, ends, micros, shown
 from holdfast.errors import UsageError
 
 S = 1_000_000

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core.effects import (
+from holdfast._engine.scripts.doubt_policies import (
     ENDED_MARGIN_S,
     KEY_TTL_S,
     NOT_DONE,

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast import Watchdog
-from holdfast._core.again import duplicate_action, looping
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.findings import Limits, decided, finding_write, noted_in, read, told
-from holdfast._core.halves import partial_failure
-from holdfast._core.history import History
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import GENESIS, Lease, Pot, RunRow, Write, apply
-from holdfast._core.seen import Deed, Seen
-from holdfast._core.slope import runaway_cost
-from holdfast._core.stuck import KNOWN, SLOWER, UNKNOWN_SLOWER, nearly_all, stuck
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import GENESIS, Lease, Pot, RunRow, Write, apply
+from holdfast._features.watchdog.model import Limits, decided, finding_write, noted_in, read, told
+from holdfast._features.watchdog.partial_failure import partial_failure
+from holdfast._features.watchdog.repeated_actions import duplicate_action, looping
+from holdfast._features.watchdog.runaway_cost import runaway_cost
+from holdfast._features.watchdog.stuck import KNOWN, SLOWER, UNKNOWN_SLOWER, nearly_all, stuck
+from holdfast._features.watchdog.subject import Deed, Seen
 from holdfast.errors import UsageError
 
 START_US = 1_767_236_400_000_000

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.history import Divergence, History, State
-from holdfast._core.lifecycle import Status, status_of
-from holdfast._core.superseding import escaped, superseded_by_resume
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.history import Divergence, History, State
+from holdfast._engine.journal.lifecycle import Status, status_of
+from holdfast._engine.journal.superseded import escaped, superseded_by_resume
 from holdfast.errors import Corrupt, StepFailed
 
 SECOND = 1_000_000

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core.keys import (
+from holdfast._engine.journal.step_keys import (
     CHILD_SEPARATOR,
     RUN_ID_MAX_CHARS,
     STEP_KEY_MAX_CHARS,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import (
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import (
     CLAIMABLE,
     ENDED,
     FINAL,

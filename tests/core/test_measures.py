@@ -9,9 +9,10 @@ from typing import Any, cast
 import msgspec
 from hypothesis import given, strategies as st
 
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.measures import (
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._features.measures.model import (
     LAST,
     MINUTE_US,
     WIDTH,
@@ -24,8 +25,7 @@ from holdfast._core.measures import (
     note,
     percentile,
 )
-from holdfast._core.rows import RunRow
-from holdfast._core.tallying import Tally
+from holdfast._features.measures.tally import Tally
 
 lengths = st.integers(0, 10**13)
 histograms = st.dictionaries(st.integers(0, LAST), st.integers(1, 50), max_size=8)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core.retry import MAX_RETRY_AFTER_S, ONCE, Retry, pause_s, retry_after_s
+from holdfast._engine.scripts.retry import MAX_RETRY_AFTER_S, ONCE, Retry, pause_s, retry_after_s
 from holdfast.errors import UsageError
 
 NOW_S = 1_767_225_600.0

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core.changes import SetKey
-from holdfast._core.entries import Kind
-from holdfast._core.history import History, Record
-from holdfast._core.keys import is_undo
-from holdfast._core.lifecycle import Status
-from holdfast._core.resume import key_changes, settle_drafts
-from holdfast._core.rollback import (
+from holdfast._engine.decisions.resume import key_changes, settle_drafts
+from holdfast._engine.journal.changes import SetKey
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.history import History, Record
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.step_keys import is_undo
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._features.rollback.model import (
     Fate,
     Wanted,
     effects_to_undo,
@@ -24,7 +25,6 @@ from holdfast._core.rollback import (
     to_be_undone,
     wanted,
 )
-from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld, UsageError
 from tests.core.test_history import ERROR, Journal
 

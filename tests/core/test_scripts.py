@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._core import codec, doubted
-from holdfast._core.changes import ClaimKey, KeyTaken, SetKey
-from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.history import History, State
-from holdfast._core.requests import (
+from holdfast._engine.journal.changes import ClaimKey, KeyTaken, SetKey
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.history import History, State
+from holdfast._engine.journal.rows import KeyState
+from holdfast._engine.journal.superseded import escaped
+from holdfast._engine.scripts import doubt
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, UNKNOWN, Done
+from holdfast._engine.scripts.requests import (
     Append,
     Call,
     Called,
@@ -26,11 +28,10 @@ from holdfast._core.requests import (
     StepCall,
     Wrote,
 )
-from holdfast._core.retry import Retry
-from holdfast._core.rows import KeyState
-from holdfast._core.scripts import step_script
-from holdfast._core.stops import Unwind
-from holdfast._core.superseding import escaped
+from holdfast._engine.scripts.retry import Retry
+from holdfast._engine.scripts.step_script import step_script
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.values import codec
 from holdfast.errors import KeyConflict, NotSerializable, RunHeld, StepFailed
 
 SECOND = 1_000_000
@@ -542,13 +543,13 @@ def test_a_settled_not_done_is_simply_run():
 def test_an_error_leaves_a_doubt(called, why):
     bench = Bench()
     error = held(lambda: bench.run(effect("hold"), {"body": [called]}))
-    assert doubted.DOUBTS[why] in error.detail
+    assert doubt.DOUBTS[why] in error.detail
     left = bench.history().records["pay"].doubt
     assert left is not None
     assert msgspec.json.decode(left.body)["ended"] is (why == "error")
     # The doubt is told as it was, after a restart too.
     bench.die("lease_ran_out")
-    assert doubted.DOUBTS[why] in held(lambda: bench.run(effect("hold"))).detail
+    assert doubt.DOUBTS[why] in held(lambda: bench.run(effect("hold"))).detail
 
 
 def test_retry_is_counted_against_its_attempts():
@@ -762,7 +763,7 @@ def test_a_key_in_doubt_holds_and_names_the_other_run():
     error = stopped.value.error
     assert isinstance(error, RunHeld)
     assert "'other'" in error.detail
-    assert stopped.value.waiting_on == doubted.key_token("pay", "k")
+    assert stopped.value.waiting_on == doubt.key_token("pay", "k")
     assert all("settle r pay" in action for action in error.actions)
 
 

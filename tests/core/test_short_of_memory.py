@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from holdfast._core.chunks import Values
+from holdfast._engine.values.chunks import Values
 from holdfast._operator.read.readable_values import Readable
 from holdfast.errors import RunDeleted, StoreFailed
 
 READS = """
 import resource
-from holdfast._core import codec
+from holdfast._engine.values import codec
 
 value = {value}
 node = codec.encode(value)

@@ -11,7 +11,7 @@ import pytest
 from cronsim import CronSim
 from hypothesis import given, settings, strategies as st
 
-from holdfast._core.ticks import SECOND_US, When, iso, local, micros_of
+from holdfast._features.schedules.model import SECOND_US, When, iso, local, micros_of
 from holdfast.errors import UsageError
 
 CHANGES = [

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.changes import ClaimKey, SetKey
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.history import History
-from holdfast._core.requests import (
+from holdfast._engine.journal.changes import ClaimKey, SetKey
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.rows import KeyState
+from holdfast._engine.scripts.requests import (
     Append,
     Chance,
     CopyResult,
@@ -22,10 +23,9 @@ from holdfast._core.requests import (
     Transacted,
     Wrote,
 )
-from holdfast._core.retry import Retry
-from holdfast._core.rows import KeyState
-from holdfast._core.scripts import step_script
-from holdfast._core.stops import Unwind
+from holdfast._engine.scripts.retry import Retry
+from holdfast._engine.scripts.step_script import step_script
+from holdfast._engine.scripts.stops import Unwind
 from holdfast.errors import KeyConflict, NotSerializable, RunHeld, StepFailed, UsageError
 
 DIGEST = b"d" * 16

@@ -213,8 +213,8 @@ LOADED = (
     "holdfast",
     "holdfast._operator.explain.status_report",
     "holdfast._operator.read.run_views",
-    "holdfast._store.sqlite",
-    "holdfast._store.postgres.store",
+    "holdfast._stores.sqlite.sqlite_store",
+    "holdfast._stores.postgres.postgres_store",
     "tests.crash.probe",
     "tests.docs.page",
 )

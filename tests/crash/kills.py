@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import holdfast
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Write
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Write
 from tests.contract.store_contract import new_run
 from tests.crash.harness import Ended, World
 from tests.crash.payments import Client

@@ -134,7 +134,7 @@ import signal
 import sys
 import threading
 from holdfast import UNKNOWN, Done, effect, flow
-from holdfast._runtime import inbox
+from holdfast._runtime.execution import inbox
 from tests.crash import probe
 
 @effect(key="receipt:{order}")

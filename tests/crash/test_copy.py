@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._core.lifecycle import FINAL
-from holdfast._store.contract import Query
+from holdfast._engine.journal.lifecycle import FINAL
+from holdfast._stores.contract import Query
 from tests.crash.harness import World, wait_for
 from tests.crash.payments import Client
 from tests.crash.scripts.moving import STATES, run_ids

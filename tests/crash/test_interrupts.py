@@ -26,7 +26,10 @@ LONG_ENOUGH_TO_LEAVE_S = 1.0
 """A process that does not wait for its branches ends well within this time."""
 LINES_BETWEEN_INTERRUPTS = 41
 """A prime, so that different places are met in loops."""
-WHERE_BRANCHES_START = ("/_runtime/parallel.py", "/_runtime/shield.py")
+WHERE_BRANCHES_START = (
+    "/_runtime/execution/parallel.py",
+    "/_runtime/execution/interrupt_shield.py",
+)
 """The files in which the main thread is while branches start, work and end."""
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from holdfast import flow, step, turns
-from holdfast._core.chunks import Values
+from holdfast._engine.values.chunks import Values
 
 TURNS = 3_000
 SHORT = 30

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast._core.control import asked
-from holdfast._core.rollback import Wanted
-from holdfast._core.rows import Message
-from holdfast._runtime import admission
+from holdfast._engine.decisions.control import asked
+from holdfast._engine.journal.rows import Message
+from holdfast._features.rollback.model import Wanted
+from holdfast._runtime.execution import admission
 from tests.crash.fleet import Sizes, working
 from tests.crash.harness import BOTH_STORES, SCRIPTS, World, assert_sound, wait_for
 from tests.crash.scripts.long_runs import DEADLINE_S, long_run, ordered_run, timed_run

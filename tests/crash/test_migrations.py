@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast._store import migrations
+from holdfast._stores.sqlite import migrations
 from tests.crash.harness import World, wait_for
 
 stores = pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from holdfast import NOT_DONE, Done, effect, flow, step
 from holdfast.adapters import step_key
-from holdfast._runtime import repeating
+from holdfast._runtime.execution import effect_repetition
 from tests.crash import probe
 
 @effect(POLICY)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._runtime.worker import BATCH
+from holdfast._runtime.worker.worker import BATCH
 from tests.crash.harness import World, wait_for
 
 RUNS = 1_000

@@ -151,7 +151,7 @@ def test_two_deaths() -> None:
 def test_the_matrix_notices_the_planted_bug(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from holdfast._store.sqlite import SqliteStore
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
     def apart(kept: Any, lease: Any, work: Any) -> Any:
         with beside.connected(kept.url) as connection:

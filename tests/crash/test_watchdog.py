@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._store import watchdog
+from holdfast._features.watchdog import store as watchdog
 from tests.crash.harness import BOTH_STORES, World, assert_sound, wait_for
 
 ENDS = {

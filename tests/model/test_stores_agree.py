@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from holdfast._core.changes import (
+from holdfast._engine.journal.changes import (
     ClaimKey,
     CloseQuestion,
     OpenQuestion,
@@ -24,14 +24,14 @@ from holdfast._core.changes import (
     Spend,
     TakeMessage,
 )
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.lifecycle import ENDED, Status
-from holdfast._core.measures import Counts, Measure
-from holdfast._core.rows import Lease, Memo, Message, Pot, Question, Write
-from holdfast._store import sweeping
-from holdfast._store.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
-from holdfast._store.memory import MemoryStore, MemoryWorld
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.lifecycle import ENDED, Status
+from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, Write
+from holdfast._features.measures.model import Counts, Measure
+from holdfast._features.retention import store as sweeping
+from holdfast._stores.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
+from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import FakeClock
 
 DIGESTS = (b"a" * 16, b"b" * 16)

@@ -4,11 +4,10 @@ import pytest
 
 import holdfast
 from holdfast import ask, flow
-from holdfast._core import alerts
-from holdfast._core.findings import WATCHDOG
-from holdfast._runtime import alerting
-from holdfast._runtime.alerter import state_of
-from holdfast._runtime.patrol import Patrol
+from holdfast._features.alerts import model as alerts, runtime as alerting
+from holdfast._features.alerts.alerter import state_of
+from holdfast._features.watchdog.model import WATCHDOG
+from holdfast._features.watchdog.watchdog_loop import Patrol
 from holdfast.errors import UsageError
 from tests.observers.test_alerts import Told, until
 

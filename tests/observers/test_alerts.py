@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Watchdog, effect, flow, step, wait_for_signal
-from holdfast._runtime import alerter, alerting
-from holdfast._runtime.patrol import Patrol
+from holdfast._features.alerts import alerter, runtime as alerting
+from holdfast._features.watchdog.watchdog_loop import Patrol
 from holdfast.errors import RunFailed, RunHeld, StoreFailed, UsageError
 from holdfast.observers import Alert
 from holdfast.observers.alerts import AlertNotSent, Command

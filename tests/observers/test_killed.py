@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast._core.tracing import trace_id_of
+from holdfast._engine.telemetry.trace_ids import trace_id_of
 from tests.observers.receiver import Receiver, Span
 
 CANARY = "canary-7f3a91"

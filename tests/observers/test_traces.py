@@ -25,7 +25,7 @@ from holdfast import (
     turns,
     wait_for_signal,
 )
-from holdfast._core.tracing import span_id_of, trace_id_of
+from holdfast._engine.telemetry.trace_ids import span_id_of, trace_id_of
 from holdfast.observers import opentelemetry
 from holdfast.observers.opentelemetry import _exporting
 from tests.observers.memory import Telling, failed, id_of, said

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Lease, Pot, Write
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Lease, Pot, Write
 from holdfast._operator.act import cancellation, run_decisions, run_rollback
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.types import Failed
 from tests.ops.journals import Journal
 

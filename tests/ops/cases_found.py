@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from holdfast._core.entries import Kind
-from holdfast._store import watchdog
-from holdfast._store.memory import MemoryStore
+from holdfast._engine.journal.entries import Kind
+from holdfast._features.watchdog import store as watchdog
+from holdfast._stores.memory.memory_store import MemoryStore
 from tests.ops.cases import case
 from tests.ops.journals import Journal
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast._core.entries import Kind
+from holdfast._engine.journal.entries import Kind
 from holdfast._operator.act import cancellation, message_actions
-from holdfast._store.contract import Limits
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.contract import Limits
+from holdfast._stores.memory.memory_store import MemoryStore
 from tests.ops.cases import case
 from tests.ops.journals import Journal
 

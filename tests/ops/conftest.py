@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast._operator.cli import session
-from holdfast._store.contract import Store
-from holdfast._store.memory import MemoryStore
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.contract import Store
+from holdfast._stores.memory.memory_store import MemoryStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.tidy.source import ROOT
 
 NIGHT_US = 1_767_236_400_000_000  # 2026-01-01 03:00:00 UTC
@@ -66,7 +66,7 @@ def in_a_process_that_dies(url: str) -> Callable[[str], None]:
     def write(code: str) -> None:
         script = (
             "import os\n"
-            "from holdfast._store.sqlite import SqliteStore\n"
+            "from holdfast._stores.sqlite.sqlite_store import SqliteStore\n"
             "from tests.ops.journals import Journal\n"
             f"store = SqliteStore({url.removeprefix('sqlite:///')!r})\n"
             f"{code}\n"

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec, doubted
-from holdfast._core.approvals import APPROVE
-from holdfast._core.changes import ClaimKey, CloseQuestion, OpenQuestion, SetKey
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Question, Write
-from holdfast._store.contract import Busy, Committed, NewRun, Store
+from holdfast._engine.journal.changes import ClaimKey, CloseQuestion, OpenQuestion, SetKey
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Question, Write
+from holdfast._engine.scripts import doubt
+from holdfast._engine.values import codec
+from holdfast._features.approvals.model import APPROVE
+from holdfast._stores.contract import Busy, Committed, NewRun, Store
 
 KEY = "hf_0123456789abcdef0123456789abcdef01234567"
 
@@ -233,7 +234,7 @@ class Journal:
         actions: tuple[str, ...] = (),
     ) -> Journal:
         if reason == "in_doubt":
-            actions = doubted.settle_actions(self.run_id, step)
+            actions = doubt.settle_actions(self.run_id, step)
         facts = {"reason": reason, "detail": detail, "step": step, "actions": actions}
         draft = Draft(Kind.RUN_HELD, self.store.now_us(), body=msgspec.json.encode(facts))
         return self.write(draft, held_reason=reason, waiting_on=waiting_on)
@@ -242,12 +243,12 @@ class Journal:
         """An effect that a crash left open, found by the next process."""
         business_key = intent.get("business_key")
         self.intent(key, **intent).doubt(key, why, business_key=business_key)
-        detail = f"{key} may or may not have happened: {doubted.DOUBTS[why]}"
+        detail = f"{key} may or may not have happened: {doubt.DOUBTS[why]}"
         return self.held("in_doubt", detail, key)
 
     def held_on_key(self, key: str, other: Journal, business_key: str) -> Journal:
         detail = f"{key} uses the key {business_key!r}, which is in doubt in run {other.run_id!r}"
-        return self.held("in_doubt", detail, key, waiting_on=doubted.key_token(key, business_key))
+        return self.held("in_doubt", detail, key, waiting_on=doubt.key_token(key, business_key))
 
     def failed(self, *steps: str, error: tuple[str, str] = ("StepFailed", "gave up")) -> Journal:
         told = {"type": error[0], "message": error[1]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 
 class Meanwhile:

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from holdfast import NOT_DONE, Done
-from holdfast._core.history import History, State
-from holdfast._core.lifecycle import status_of
-from holdfast._core.rows import Lease, RunRow
+from holdfast._engine.journal.history import History, State
+from holdfast._engine.journal.lifecycle import status_of
+from holdfast._engine.journal.rows import Lease, RunRow
 from holdfast._operator.act import run_decisions
 from holdfast._operator.read import run_views
 from holdfast._operator.read.step_views import ErrorView, error_of
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import (
     NotSerializable,
     RunCancelled,
@@ -42,7 +42,7 @@ def past(store: Store, run_id: str) -> History:
 @pytest.fixture(autouse=True)
 def rows_and_journals_agree(store: Store):
     yield
-    from holdfast._store.contract import Query
+    from holdfast._stores.contract import Query
 
     for found in store.list(Query()):
         entries = store.load(found)
@@ -200,7 +200,7 @@ def test_a_run_that_changes_all_the_time_asks_to_look_again(store: Store, monkey
 
     def somebody_was_faster(writes):
         actions_row = row(store, "r")
-        from holdfast._core.rows import Write
+        from holdfast._engine.journal.rows import Write
 
         append([Write(Lease(actions_row, acting=True), [])])
         return append(writes)
@@ -351,7 +351,7 @@ def test_what_goes_on_by_itself_says_so(store: Store):
 
 
 def test_what_is_final_is_final(store: Store):
-    from holdfast._core.entries import Kind
+    from holdfast._engine.journal.entries import Kind
 
     Journal(store, "done").completed(1)
     journal = Journal(store, "gone")

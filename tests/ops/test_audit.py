@@ -13,8 +13,8 @@ import holdfast
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.session import os_user
 from holdfast._operator.read import audit_log
-from holdfast._store.contract import Store
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.contract import Store
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
 
 @pytest.fixture

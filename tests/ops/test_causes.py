@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.rows import Pot
+from holdfast._engine.journal.rows import Pot
 from holdfast._operator.act import cancellation
 from holdfast._operator.explain.causes import causes, held_in
 from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import run_views
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from tests.ops.journals import Journal
 
 CHILDREN = [f"r::write#{number}" for number in range(1, 13)]

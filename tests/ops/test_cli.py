@@ -20,7 +20,7 @@ from holdfast._operator.cli import session
 from holdfast._operator.cli.exit_codes import EXIT_CODES
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.session import Session
-from holdfast._store.contract import Query, Store
+from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt, Rejected
 from tests.ops.journals import Journal
 
@@ -337,7 +337,7 @@ def test_verify_backup_restore_adopt(holdfast, runs, tmp_path, url):
 
 
 def test_a_store_that_lost_commits_has_a_banner(holdfast, runs, monkeypatch):
-    from holdfast._store.sqlite import SqliteStore
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
     monkeypatch.setattr(SqliteStore, "regression", lambda self: "commit 7 is missing")
     result = holdfast("runs")
@@ -352,7 +352,7 @@ def test_a_store_that_lost_commits_has_a_banner(holdfast, runs, monkeypatch):
 def test_verify_says_of_a_store_that_lost_commits_that_they_are_missing(
     holdfast, runs, tmp_path, url
 ):
-    from holdfast._store.sqlite import SqliteStore
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
     from tests.contract.store_contract import new_run
 
     path, kept = url.removeprefix("sqlite:///"), tmp_path / "kept"
@@ -410,7 +410,7 @@ def test_how_far_it_is_is_drawn_on_a_terminal_only():
 
 
 def test_a_damaged_run_ends_with_its_own_code(holdfast, runs, monkeypatch):
-    from holdfast._store.sqlite import SqliteStore
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
     def load(self, row, skips=()):
         raise Corrupt("entry 3", run_id=row.run_id, why="the digest does not match")

@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 import holdfast as hf
 from holdfast import Budget, ask, effect, flow, gather
 from holdfast._operator.cli.main import main
-from holdfast._store.addresses import shown, without_secrets
-from holdfast._store.contract import ScheduleRow
-from holdfast._store.locate import open_store
+from holdfast._stores.addresses import shown, without_secrets
+from holdfast._stores.contract import ScheduleRow
+from holdfast._stores.locate import open_store
 from holdfast.errors import StoreUnusable
 from tests.ops.journals import Journal
 from tests.ops.test_cli_run import PATIENCE_S, Command, until
@@ -246,7 +246,7 @@ def test_a_server_that_is_away(holdfast: Callable[..., Result]):
 
 
 def test_a_driver_that_is_missing(monkeypatch: pytest.MonkeyPatch):
-    for name in [name for name in sys.modules if name.startswith("holdfast._store.postgres")]:
+    for name in [name for name in sys.modules if name.startswith("holdfast._stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     result = CliRunner().invoke(main, ["--url", "postgresql://db/app", "runs"])

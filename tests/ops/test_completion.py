@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete, ZshComplete
 
 from holdfast._operator.cli.completion import PROGRAM, VARIABLE, script_for
 from holdfast._operator.cli.main import main
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from tests.ops.journals import Journal
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast._operator.cli.main import main
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from tests.ops.journals import Journal
 
 

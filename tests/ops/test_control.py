@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast._core.changes import TakeMessage
-from holdfast._core.control import pause_write
-from holdfast._core.entries import Kind
+from holdfast._engine.decisions.control import pause_write
+from holdfast._engine.journal.changes import TakeMessage
+from holdfast._engine.journal.entries import Kind
 from holdfast._operator.act import cancellation
 from holdfast._operator.cli.main import main
-from holdfast._store.contract import Committed, Store
+from holdfast._stores.contract import Committed, Store
 from tests.ops.journals import Journal
 
 

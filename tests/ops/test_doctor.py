@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast._core.entries import Kind
+from holdfast._engine.journal.entries import Kind
+from holdfast._features.watchdog import store as watchdog
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain import doctor
 from holdfast._operator.read import store_metrics
-from holdfast._store import watchdog
-from holdfast._store.contract import Limits, Store
-from holdfast._store.locate import open_store
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.contract import Limits, Store
+from holdfast._stores.locate import open_store
+from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import Corrupt
 from tests.ops.journals import Journal
 

@@ -12,20 +12,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast._core.doubted import DOUBTS
-from holdfast._core.entries import WAIT_BEGINS, Kind
-from holdfast._core.findings import Found
-from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.resume import facts_of
+from holdfast._engine.decisions.resume import facts_of
+from holdfast._engine.journal.entries import WAIT_BEGINS, Kind
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.scripts.doubt import DOUBTS
+from holdfast._features.watchdog import store as watchdog
+from holdfast._features.watchdog.model import Found
 from holdfast._operator.cli.queue_commands import about_workers
 from holdfast._operator.explain.explanation import ALL_IS_WELL, Wait
 from holdfast._operator.explain.held_reasons import _REASON
 from holdfast._operator.explain.open_waits import _ABOUT
 from holdfast._operator.explain.status_report import _OPEN, _STATUS, explain
 from holdfast._operator.read import queue_views
-from holdfast._store import watchdog
-from holdfast._store.contract import Store
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.contract import Store
+from holdfast._stores.memory.memory_store import MemoryStore
 from tests.ops import cases_found, cases_waiting
 from tests.ops.cases import CASES
 from tests.ops.conftest import Clock

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast import effect, flow, step, testing, turns
-from holdfast._core.known import KNOWN
-from holdfast._core.rows import SEQ_BITS
+from holdfast._engine.journal.rows import SEQ_BITS
+from holdfast._engine.values.class_registry import KNOWN
 from holdfast._operator.act import store_copy
 from holdfast._operator.act.run_files import export
 from holdfast._operator.act.store_copy import Fate

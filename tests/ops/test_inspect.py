@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from holdfast import Done
-from holdfast._core.chunks import Values
-from holdfast._core.known import Known
+from holdfast._engine.values.chunks import Values
+from holdfast._engine.values.class_registry import Known
 from holdfast._operator.act import run_decisions
 from holdfast._operator.cli.tables import status_told
 from holdfast._operator.read import run_views
 from holdfast._operator.read.readable_values import readable
 from holdfast._operator.read.step_views import ErrorView
-from holdfast._store.contract import Query, Store
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.contract import Query, Store
+from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import Corrupt, RunNotFound
 from tests.ops.conftest import Clock
 from tests.ops.journals import Journal
@@ -244,7 +244,7 @@ def test_lists_are_filtered(store: Store, clock):
     def ids(**query):
         return [run.run_id for run in run_views.summaries(store, Query(**query))]
 
-    from holdfast._core.lifecycle import Status
+    from holdfast._engine.journal.lifecycle import Status
 
     assert ids() == ["new", "old"]
     assert ids(status=[Status.HELD]) == ["new"]

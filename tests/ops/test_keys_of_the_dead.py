@@ -8,9 +8,9 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, flow
-from holdfast._core import control
+from holdfast._engine.decisions import control
 from holdfast._operator.act import run_decisions
-from holdfast._runtime import inbox
+from holdfast._runtime.execution import inbox
 from tests.ops.journals import Journal
 
 CHARGE = "Journal(store, 'r', flow='dead-pay').intent('charge', business_key='order:1')"

@@ -21,14 +21,14 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import Budget, ask, effect, errors, flow, step, turns, wait_for_signal
-from holdfast._core.ticks import Spec, When
+from holdfast._features.schedules.model import Spec, When
 from holdfast._operator.cli import exit_codes
 from holdfast._operator.cli.command_list import COMMANDS as MODULES, SECTIONS
 from holdfast._operator.cli.json_output import SHAPES, answer_type, failure_type
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.reference import json_page, json_schema, reference
 from holdfast._operator.read.queue_views import workers
-from holdfast._store.contract import ScheduleRow, Store
+from holdfast._stores.contract import ScheduleRow, Store
 from holdfast.errors import RunFailed, RunHeld
 from tests.ops.journals import Journal
 from tests.tidy.source import ROOT

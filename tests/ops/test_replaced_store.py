@@ -16,8 +16,8 @@ import pytest
 import holdfast
 from holdfast import flow, wait_for_signal
 from holdfast._operator.cli.reconnecting_store import reconnecting
-from holdfast._store.locate import open_store
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.locate import open_store
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreError, StoreFailed
 from tests.contract.store_contract import new_run
 from tests.ops.terminal import Terminal
@@ -141,7 +141,7 @@ def test_the_page_says_so_and_goes_on(files: Files):
 
 
 def test_another_store_is_not_served_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("holdfast._store.database.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("holdfast._stores.sqlite.sqlite_database.LOOK_EVERY_S", 0)
     path = tmp_path / "a.db"
     first = SqliteStore(str(path))
     first.start(new_run("r"), None)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast._core.entries import Kind
+from holdfast._engine.journal.entries import Kind
 from holdfast._operator.act import run_rollback
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain import status_report as explaining
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 from tests.ops.journals import Journal
 from tests.ops.test_cli_run import Command

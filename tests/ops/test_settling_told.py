@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from holdfast._operator.cli.main import main
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.ops.journals import Journal
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import flow, step, turns
-from holdfast._core.rows import SEQ_BITS
+from holdfast._engine.journal.rows import SEQ_BITS
 from holdfast._operator.read import snapshots
 from holdfast.errors import Corrupt, RunFailed, RunNotFound, UsageError
 

@@ -20,7 +20,7 @@ from holdfast._operator.cli import session
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.tables import cell, fitted
 from holdfast._operator.cli.top_command import keys_in
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import RunCancelled, RunFailed, RunHeld
 from tests.ops.journals import Journal
 from tests.ops.terminal import CTRL_C, CTRL_Z, DOWN, ENTER, UP, Terminal

@@ -20,10 +20,10 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait_for_signal
-from holdfast._core.entries import Kind
-from holdfast._core.rows import SEQ_BITS
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import SEQ_BITS
 from holdfast._operator.read.timeline import BARS_MAX, Bar, Timeline, give_lanes, timeline
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import Corrupt, RunFailed, RunHeld, RunNotFound
 from tests.ops.conftest import Clock
 from tests.ops.journals import Journal

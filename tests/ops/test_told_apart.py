@@ -12,14 +12,14 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import Retry, emit, flow, step
-from holdfast._core.drift import Change
+from holdfast._features.drift.model import Change
 from holdfast._operator.cli.entry_lines import summary_of
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import queue_views, run_views
 from holdfast._operator.read.entry_views import EntryView
-from holdfast._store.contract import Store
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.contract import Store
+from holdfast._stores.memory.memory_store import MemoryStore
 from tests.attempts import attempt
 from tests.ops import cases_found
 from tests.ops.cases import CASES

@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
-from holdfast._core.measures import MINUTE_US, Counts, Measure, bucket_of, minute_of
+from holdfast._features.measures.model import MINUTE_US, Counts, Measure, bucket_of, minute_of
 from holdfast._operator.act.garbage_collection import collect
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.trends_command import BARS, PLAIN, SIGNALS, line
 from holdfast._operator.read.trends import Series, trends
-from holdfast._store.contract import Store
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.contract import Store
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import UsageError
 
 MINUTE_S = 60

@@ -8,15 +8,15 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import CLAIMABLE
+from holdfast._features.watchdog import store as watchdog
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import run_views
 from holdfast._operator.text import moment
-from holdfast._store import watchdog
-from holdfast._store.contract import Limits, Store
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.contract import Limits, Store
+from holdfast._stores.memory.memory_store import MemoryStore
 from tests.ops.journals import Journal
 
 FLOOR_S = 300

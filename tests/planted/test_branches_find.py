@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import testing
-from holdfast._runtime import branch_marks
+from holdfast._runtime.execution import branch_marks
 from tests.runtime import test_branch_marks
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast import effect, flow, step, testing
-from holdfast._core import attempts, doubt
-from holdfast._core.history import History
-from holdfast._runtime import drivers, flows
-from holdfast._runtime.execution import Execution
-from holdfast._store.memory import MemoryStore
+from holdfast._api import flows
+from holdfast._engine.journal.history import History
+from holdfast._engine.scripts import attempts, effect_script
+from holdfast._runtime.execution import blocking_driver
+from holdfast._runtime.execution.execution import Execution
+from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import HoldfastError
 
 sent: list[str] = []
@@ -46,18 +47,18 @@ def no_intent(patch: pytest.MonkeyPatch) -> None:
 
     def claim(call: Any, run_id: str) -> Any:
         yield from attempts.begin(call)
-        return doubt.NOTHING
+        return effect_script.NOTHING
 
-    patch.setattr(doubt, "_claim", claim)
+    patch.setattr(effect_script, "_claim", claim)
 
 
 def doubts_are_repeated(patch: pytest.MonkeyPatch) -> None:
     """An effect in doubt is executed again, whatever its policy."""
 
     def settle(call: Any, left: Any, run_id: str) -> Any:
-        return (yield from doubt._claim(call, run_id))
+        return (yield from effect_script._claim(call, run_id))
 
-    patch.setattr(doubt, "_settle", settle)
+    patch.setattr(effect_script, "_settle", settle)
 
 
 def doubts_are_taken_for_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -89,15 +90,15 @@ def the_end_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
 
 def outcomes_are_not_written(patch: pytest.MonkeyPatch) -> None:
     """The outcome of a step is kept in memory only."""
-    real = drivers._append
+    real = blocking_driver._append
 
     def append(execution: Execution, request: Any) -> Any:
         if request.notes[-1].kind == "step_completed" and not request.call.spec.effect:
             value = request.notes[-1].values["result"]
-            return drivers.Wrote(value)  # type: ignore[attr-defined]
+            return blocking_driver.Wrote(value)  # type: ignore[attr-defined]
         return real(execution, request)
 
-    patch.setattr(drivers, "_append", append)
+    patch.setattr(blocking_driver, "_append", append)
 
 
 def keys_change(patch: pytest.MonkeyPatch) -> None:

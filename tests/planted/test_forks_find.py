@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from holdfast import effect, flow, idempotency_key, step, testing, turns
-from holdfast._core import forking, repetition, rollback
+from holdfast._engine.journal import fork_history
+from holdfast._engine.scripts import repeated_effects
+from holdfast._features.rollback import model as rollback
 from holdfast._operator.act import fork
-from holdfast._runtime.execution import Execution
-from holdfast._store import lineage
+from holdfast._runtime.execution.execution import Execution
+from holdfast._stores import lineage
 from holdfast.errors import ConfirmationRequired, HoldfastError
 
 executed: Counter[str] = Counter()
@@ -72,7 +74,7 @@ def scenario() -> None:
 
 def nothing_is_listed(patch: pytest.MonkeyPatch) -> None:
     """Effects that would be repeated are not said."""
-    patch.setattr(repetition, "_what_happened", lambda *_: None)
+    patch.setattr(repeated_effects, "_what_happened", lambda *_: None)
 
 
 def keys_are_shared(patch: pytest.MonkeyPatch) -> None:
@@ -111,7 +113,7 @@ def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 def too_much_is_borrowed(patch: pytest.MonkeyPatch) -> None:
     """What stands behind the cut comes along too."""
-    cut_before = forking.cut_before
+    cut_before = fork_history.cut_before
 
     def cut(run_id: str, before: str, entries: Any, borrowed: Any) -> Any:
         made = cut_before(run_id, before, entries, borrowed)
@@ -119,17 +121,17 @@ def too_much_is_borrowed(patch: pytest.MonkeyPatch) -> None:
         made.seq = entries[-1].seq
         return made
 
-    patch.setattr(forking, "cut_before", cut)
+    patch.setattr(fork_history, "cut_before", cut)
 
 
 def nothing_is_borrowed(patch: pytest.MonkeyPatch) -> None:
     """A fork begins from the beginning."""
-    begin = forking._begin
+    begin = fork_history._begin
 
     def empty(history: Any, borrowed: Any) -> None:
         begin(history, msgspec.structs.replace(borrowed, parts=[]))
 
-    patch.setattr(forking, "_begin", empty)
+    patch.setattr(fork_history, "_begin", empty)
 
 
 def states_are_lost(patch: pytest.MonkeyPatch) -> None:

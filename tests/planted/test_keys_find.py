@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._core import control
+from holdfast._engine.decisions import control
 from tests.ops import test_keys_of_the_dead as keys
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def died_with_a_charge(path: Path) -> None:
     code = (
-        "import os\nfrom holdfast._store.sqlite import SqliteStore\n"
+        "import os\nfrom holdfast._stores.sqlite.sqlite_store import SqliteStore\n"
         f"from tests.ops.journals import Journal\nstore = SqliteStore({str(path)!r})\n"
         f"{keys.CHARGE}\nos._exit(9)"
     )

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import ask, effect, flow, testing, wait_for_signal
-from holdfast._core import approvals
+from holdfast._features.approvals import model as approvals
 from holdfast._operator.act import message_actions
-from holdfast._runtime.mail import Mail
+from holdfast._runtime.worker.inbox_poller import Mail
 from holdfast.errors import AnswerConflict, RunError
 from tests.runtime.facts import until
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import testing
-from holdfast._core import attempts, doubt, rollback
-from holdfast._core.history import History
-from holdfast._core.keys import is_undo
-from holdfast._runtime.execution import Execution
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.step_keys import is_undo
+from holdfast._engine.scripts import attempts, effect_script
+from holdfast._features.rollback import model as rollback
+from holdfast._runtime.execution.execution import Execution
 from tests.crash.test_rollback import in_order, made, not_done, there_and_back
 from tests.runtime import test_rollback
 
@@ -24,15 +25,15 @@ def wrong_order(patch: pytest.MonkeyPatch) -> None:
 
 def no_intent(patch: pytest.MonkeyPatch) -> None:
     """An undo is called before its intent is recorded."""
-    real = doubt._claim
+    real = effect_script._claim
 
     def claim(call: Any, run_id: str) -> Any:
         if not is_undo(call.key):
             return (yield from real(call, run_id))
         yield from attempts.begin(call)
-        return doubt.NOTHING
+        return effect_script.NOTHING
 
-    patch.setattr(doubt, "_claim", claim)
+    patch.setattr(effect_script, "_claim", claim)
 
 
 def undone_again(patch: pytest.MonkeyPatch) -> None:
@@ -54,14 +55,14 @@ def one_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def an_undo_in_doubt_is_repeated(patch: pytest.MonkeyPatch) -> None:
     """An undo that asks a person is called again instead."""
-    real = doubt._settle
+    real = effect_script._settle
 
     def settle(call: Any, left: Any, run_id: str) -> Any:
         if is_undo(call.key):
-            return (yield from doubt._claim(call, run_id))
+            return (yield from effect_script._claim(call, run_id))
         return (yield from real(call, left, run_id))
 
-    patch.setattr(doubt, "_settle", settle)
+    patch.setattr(effect_script, "_settle", settle)
 
 
 PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [

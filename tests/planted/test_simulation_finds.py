@@ -9,20 +9,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._core import attempts, doubt, folding, requests, rows
-from holdfast._core.changes import ClaimKey, SetKey, TakeMessage
-from holdfast._core.entries import Kind
-from holdfast._core.history import History
-from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, Status
-from holdfast._core.stops import Unwind
+from holdfast._engine.journal import fold as folding, rows
+from holdfast._engine.journal.changes import ClaimKey, SetKey, TakeMessage
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import CLAIMABLE, ClaimedBecause, Status
+from holdfast._engine.scripts import attempts, effect_script as effect_scripts, requests
+from holdfast._engine.scripts.stops import Unwind
 from holdfast._operator.act import fork as forks
-from holdfast._runtime import ending, inbox, recovery
-from holdfast._runtime.execution import Execution
-from holdfast._runtime.mail import Mail
-from holdfast._runtime.recorder import Recorder
-from holdfast._store import decisions, lineage, memory
-from holdfast._store.clock import StoreClock
-from holdfast._store.memory import MemoryStore
+from holdfast._runtime.execution import inbox, run_end
+from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.recorder import Recorder
+from holdfast._runtime.worker import recovery_pass
+from holdfast._runtime.worker.inbox_poller import Mail
+from holdfast._stores import claim_rules, lineage
+from holdfast._stores.memory import memory_store
+from holdfast._stores.memory.memory_store import MemoryStore
+from holdfast._stores.store_clock import StoreClock
 from holdfast.errors import RunHeld
 from tests.simulation.laws import Violation
 from tests.simulation.scheduler import Faults, simulate
@@ -45,14 +48,14 @@ def fence_off(patch: pytest.MonkeyPatch) -> None:
 
 def epoch_stays(patch: pytest.MonkeyPatch) -> None:
     """A claim does not raise the epoch."""
-    real = decisions.claim_write
+    real = claim_rules.claim_write
 
     def claim_write(row: Any, *rest: Any) -> Any:
         write = real(row, *rest)
         write.row["epoch"] = row.epoch
         return write
 
-    patch.setattr(decisions, "claim_write", claim_write)
+    patch.setattr(claim_rules, "claim_write", claim_write)
 
 
 def live_owners_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -61,7 +64,7 @@ def live_owners_are_ignored(patch: pytest.MonkeyPatch) -> None:
     def why(row: Any, *rest: Any) -> Any:
         return ClaimedBecause.OWNER_DEAD if row.status in CLAIMABLE else None
 
-    patch.setattr(decisions, "why_claimable", why)
+    patch.setattr(claim_rules, "why_claimable", why)
 
 
 def no_intent(patch: pytest.MonkeyPatch) -> None:
@@ -69,18 +72,18 @@ def no_intent(patch: pytest.MonkeyPatch) -> None:
 
     def claim(call: Any, run_id: str) -> Any:
         yield from attempts.begin(call)
-        return doubt.NOTHING
+        return effect_scripts.NOTHING
 
-    patch.setattr(doubt, "_claim", claim)
+    patch.setattr(effect_scripts, "_claim", claim)
 
 
 def doubts_are_repeated(patch: pytest.MonkeyPatch) -> None:
     """An effect in doubt is executed again, whatever its policy."""
 
     def settle(call: Any, left: Any, run_id: str) -> Any:
-        return (yield from doubt._claim(call, run_id))
+        return (yield from effect_scripts._claim(call, run_id))
 
-    patch.setattr(doubt, "_settle", settle)
+    patch.setattr(effect_scripts, "_settle", settle)
 
 
 def every_claim_proves_death(patch: pytest.MonkeyPatch) -> None:
@@ -144,7 +147,7 @@ def outcomes_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 
 def no_quarantine(patch: pytest.MonkeyPatch) -> None:
     """A poison run is claimed for ever."""
-    patch.setattr(decisions, "is_poison", lambda row: False)
+    patch.setattr(claim_rules, "is_poison", lambda row: False)
 
 
 def starts_overwrite(patch: pytest.MonkeyPatch) -> None:
@@ -160,13 +163,13 @@ def starts_overwrite(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(MemoryStore, "start", start)
     # The runtime looks before it starts; without that look, the store alone decides.
-    patch.setattr("holdfast._runtime.admission._start", _start_without_a_look)
+    patch.setattr("holdfast._runtime.execution.admission._start", _start_without_a_look)
 
 
 def _start_without_a_look(engine: Any, request: Any, owner: Any) -> Any:
-    from holdfast._core.digest import digest as digest_of
-    from holdfast._core.entries import Draft
-    from holdfast._store.contract import NewRun
+    from holdfast._engine.journal.digest import digest as digest_of
+    from holdfast._engine.journal.entries import Draft
+    from holdfast._stores.contract import NewRun
 
     draft = Draft(Kind.RUN_STARTED, engine.now_us(), body=b'{"input":null}')
     digest = digest_of(request.input)
@@ -199,7 +202,7 @@ def rows_do_not_follow(patch: pytest.MonkeyPatch) -> None:
             applied.row.sealed()
         return applied
 
-    patch.setattr(memory, "apply", apply)
+    patch.setattr(memory_store, "apply", apply)
 
 
 def failures_count_as_done(patch: pytest.MonkeyPatch) -> None:
@@ -207,11 +210,11 @@ def failures_count_as_done(patch: pytest.MonkeyPatch) -> None:
 
     def effect_script(call: Any, record: Any, run_id: str) -> Any:
         if record is None:
-            yield from doubt._claim(call, run_id)
+            yield from effect_scripts._claim(call, run_id)
         yield requests.Call(call, "body")
-        return (yield from doubt._effect_returned(call, f"{call.spec.name}|never", run_id))
+        return (yield from effect_scripts._effect_returned(call, f"{call.spec.name}|never", run_id))
 
-    monkey = "holdfast._core.scripts.effect_script"
+    monkey = "holdfast._engine.scripts.step_script.effect_script"
     patch.setattr(monkey, effect_script)
 
 
@@ -268,7 +271,7 @@ def ids_are_delivered_again(patch: pytest.MonkeyPatch) -> None:
 
 def views_are_compared_before_the_write(patch: pytest.MonkeyPatch) -> None:
     """What was seen is compared when an action reads, and not in the transaction that writes."""
-    patch.setattr(decisions, "check_seen", lambda row, seen: None)
+    patch.setattr(claim_rules, "check_seen", lambda row, seen: None)
     patch.setattr(lineage, "check_seen", lambda row, seen: None)
 
 
@@ -279,7 +282,7 @@ def forks_are_compared_afterwards(patch: pytest.MonkeyPatch) -> None:
     def make(store: Any, planned: Any) -> Any:
         seen, store._seen = store._seen, None
         made = real(store, planned)
-        decisions.check_seen(store._store.get(planned.origin.run_id), seen)
+        claim_rules.check_seen(store._store.get(planned.origin.run_id), seen)
         return made
 
     patch.setattr(forks, "make", make)
@@ -287,12 +290,12 @@ def forks_are_compared_afterwards(patch: pytest.MonkeyPatch) -> None:
 
 def code_put_back_is_not_tried(patch: pytest.MonkeyPatch) -> None:
     """A run that is held as diverged waits for a person, whatever is deployed."""
-    patch.setattr(recovery.Untried, "look", lambda *_: [])
+    patch.setattr(recovery_pass.Untried, "look", lambda *_: [])
 
 
 def the_same_code_tries_again(patch: pytest.MonkeyPatch) -> None:
     """A worker tries what is held as diverged with code that could not replay it."""
-    patch.setattr(recovery, "has_tried", lambda tried, code: False)
+    patch.setattr(recovery_pass, "has_tried", lambda tried, code: False)
 
 
 def code_that_fits_is_refused(patch: pytest.MonkeyPatch) -> None:
@@ -303,7 +306,7 @@ def code_that_fits_is_refused(patch: pytest.MonkeyPatch) -> None:
             held = RunHeld(execution.run_id, "diverged", "some code does not fit", ())
             raise execution.stop(Unwind(held))
 
-    patch.setattr(ending, "check_tried", check_tried)
+    patch.setattr(run_end, "check_tried", check_tried)
 
 
 CASES = [

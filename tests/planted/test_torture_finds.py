@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._store import verify
+from holdfast._stores.sqlite import sqlite_verify
 from tests.torture import plants, scenes
 
 SEEDS = range(1, 41)
@@ -61,9 +61,9 @@ def test_checks_that_see_more_than_one_state_are_found(
             return database.read(name, values)
 
         with database.reader() as connection:
-            yield verify.Snapshot(read, lambda name: iter(read(name)), progress), connection
+            yield sqlite_verify.Snapshot(read, lambda name: iter(read(name)), progress), connection
 
-    monkeypatch.setattr(verify, "snapshot", snapshot)
+    monkeypatch.setattr(sqlite_verify, "snapshot", snapshot)
     assert found("signals", "beside the runs, verify: ", tmp_path)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast import testing
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.history import History
-from holdfast._runtime import fingerprints
-from holdfast._runtime.upgrades import Upgrade
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.history import History
+from holdfast._runtime.execution import fingerprints
+from holdfast._runtime.execution.version_rules import Upgrade
 from tests.runtime import test_versions
 
 

@@ -8,9 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Watchdog, flow, step, testing, wait_for_signal
-from holdfast._core import findings
-from holdfast._runtime import patrol
-from holdfast._store import watchdog
+from holdfast._features.watchdog import model as findings, store as watchdog, watchdog_loop
 from tests.runtime.facts import until
 
 called: list[str] = []
@@ -74,11 +72,11 @@ def paged_by_two() -> list[str]:
         with holdfast.open(store.url, default=False) as other:
             for engine in (store.engine, other.engine):
                 for finding in found:
-                    patrol._called(engine, finding, page)
+                    watchdog_loop._called(engine, finding, page)
     return list(called)
 
 
 def test_one_worker_at_a_time_calls_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paged_by_two() == ["r"]
-    monkeypatch.setattr(patrol, "_may_call", lambda *_: True)
+    monkeypatch.setattr(watchdog_loop, "_may_call", lambda *_: True)
     assert paged_by_two() == ["r", "r"], "the planted bug pages twice"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from holdfast._core.changes import (
+from holdfast._engine.journal.changes import (
     ClaimKey,
     OpenQuestion,
     PostMessage,
@@ -24,10 +24,10 @@ from holdfast._core.changes import (
     Spend,
     TakeMessage,
 )
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.measures import MINUTE_US, Counts, Measure
-from holdfast._core.rows import Lease, Memo, Message, Pot, Question, RunRow, Write
-from holdfast._store.contract import (
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, RunRow, Write
+from holdfast._features.measures.model import MINUTE_US, Counts, Measure
+from holdfast._stores.contract import (
     Committed,
     Fenced,
     Limits,

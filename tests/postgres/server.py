@@ -356,7 +356,7 @@ class Server:
 @cache
 def _tables() -> list[str]:
     """Return the names of the tables of a store."""
-    from holdfast._store.postgres.opening import steps
+    from holdfast._stores.postgres.postgres_open import steps
 
     return re.findall(r"CREATE TABLE holdfast\.(\w+)", "\n".join(steps()))
 

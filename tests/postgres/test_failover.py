@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast._core.rows import Memo, Message, Write
-from holdfast._store.contract import Committed, Posted, Store
-from holdfast._store.locate import open_store
+from holdfast._engine.journal.rows import Memo, Message, Write
+from holdfast._stores.contract import Committed, Posted, Store
+from holdfast._stores.locate import open_store
 from holdfast.errors import StoreError
 from tests.contract.store_contract import new_run, step as step_entry
 from tests.crash.harness import payment_server, wait_for

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 import holdfast
 from holdfast import Retry, effect, flow, testing
-from holdfast._store.postgres.lending import check
+from holdfast._stores.postgres.postgres_user_connection import check
 from holdfast.errors import RunFailed, RunHeld, UsageError
 from tests.runtime.stops import kinds
 

@@ -11,14 +11,14 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast._core.changes import TakeMessage, posted
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Message, Pot, Write
-from holdfast._store.contract import Committed, Posted, Store
-from holdfast._store.locate import open_store
-from holdfast._store.postgres import link as link_module
-from holdfast._store.postgres.beside import inbox_lock, message_values
-from holdfast._store.postgres.link import Link
+from holdfast._engine.journal.changes import TakeMessage, posted
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Message, Pot, Write
+from holdfast._stores.contract import Committed, Posted, Store
+from holdfast._stores.locate import open_store
+from holdfast._stores.postgres import server_connection as link_module
+from holdfast._stores.postgres.postgres_side_tables import inbox_lock, message_values
+from holdfast._stores.postgres.server_connection import Link
 from tests.contract.store_contract import entry, new_run, step
 from tests.crash.harness import World, wait_for
 from tests.postgres.scripts.letters import SHARED_EVERY

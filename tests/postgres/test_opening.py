@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast._store.postgres.link import Q
+from holdfast._stores.postgres.server_connection import Q
 from tests.crash.harness import wait_for
 
 OPENED_AT_ONCE = 4

@@ -10,9 +10,9 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed, Fenced, Limits, Wanted
-from holdfast._store.locate import open_store
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Committed, Fenced, Limits, Wanted
+from holdfast._stores.locate import open_store
 from tests.contract.store_contract import FakeClock, new_run, step as step_entry
 from tests.crash import test_ownership as on_a_file
 from tests.crash.harness import World, payment_server

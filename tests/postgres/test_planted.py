@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from holdfast._store.locate import open_store
-from holdfast._store.postgres import link as link_module
-from holdfast._store.postgres.appending import Batch
-from holdfast._store.postgres.link import Link
-from holdfast._store.postgres.remembering import Remembered
+from holdfast._stores.locate import open_store
+from holdfast._stores.postgres import server_connection as link_module
+from holdfast._stores.postgres.acknowledged_heads import Remembered
+from holdfast._stores.postgres.postgres_append import Batch
+from holdfast._stores.postgres.server_connection import Link
 from tests.contract.store_contract import new_run
 from tests.crash.harness import Execution
 from tests.postgres import fleet

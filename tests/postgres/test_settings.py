@@ -11,12 +11,12 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, gather, step
-from holdfast._core.changes import ClaimKey
-from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed, Store
-from holdfast._store.locate import open_store
-from holdfast._store.postgres.link import Link
-from holdfast._store.postgres.store import PostgresStore
+from holdfast._engine.journal.changes import ClaimKey
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Committed, Store
+from holdfast._stores.locate import open_store
+from holdfast._stores.postgres.postgres_store import PostgresStore
+from holdfast._stores.postgres.server_connection import Link
 from holdfast.errors import StoreUnusable
 from tests.contract.store_contract import intent, new_run, step as step_entry
 from tests.crash.harness import wait_for
@@ -146,7 +146,7 @@ def test_row_46_commits_are_on_disk_whatever_the_role_says(
             seen.append(fetch(link, "shown_commit")[0][0])
         return fetch(link, name, values)
 
-    from holdfast._store.postgres import link as module
+    from holdfast._stores.postgres import server_connection as module
 
     monkeypatch.setitem(module.Q, "shown_commit", "SELECT current_setting('synchronous_commit')")
     monkeypatch.setattr(Link, "fetch", looking)

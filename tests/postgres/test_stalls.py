@@ -10,11 +10,11 @@ import pytest
 
 import holdfast
 from holdfast import Done, effect, flow, step
-from holdfast._core.changes import ClaimKey
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import Query, Store, Wanted
-from holdfast._store.locate import open_store
-from holdfast._store.postgres.telling import Teller
+from holdfast._engine.journal.changes import ClaimKey
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import Query, Store, Wanted
+from holdfast._stores.locate import open_store
+from holdfast._stores.postgres.notify import Teller
 from holdfast.errors import HoldfastError, StoreFailed
 from tests.contract.store_contract import intent, new_run, step as step_entry
 from tests.crash.harness import wait_for

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from holdfast._store.locate import open_store
+from holdfast._stores.locate import open_store
 from tests.ops.journals import Journal
 from tests.ops.terminal import PATIENCE_S, Terminal
 from tests.postgres.proxy import Proxy
@@ -15,7 +15,7 @@ from tests.postgres.server import Server
 
 IMPATIENT = """
 import functools
-from holdfast._store import locate
+from holdfast._stores import locate
 locate.open_store = functools.partial(locate.open_store, lease_s=3.0)
 from holdfast._operator.cli.main import main
 main(prog_name="holdfast")

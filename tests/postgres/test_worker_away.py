@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 import holdfast as hf
-from holdfast._store.postgres import failures
+from holdfast._stores.postgres import postgres_errors
 from tests.ops.test_cli_run import PATIENCE_S, Command
 from tests.ops.test_cli_worker import MODULE, answer, free_port, status, submit, until
 from tests.postgres.server import Server
@@ -169,7 +169,7 @@ def test_the_view_says_that_the_store_cannot_be_reached(holdfast: Command, serve
 
 
 def test_only_the_way_to_the_server_is_told_apart(server: Server):
-    away = failures.translated(psycopg.OperationalError("gone"), "postgresql://x")
+    away = postgres_errors.translated(psycopg.OperationalError("gone"), "postgresql://x")
     assert isinstance(away, hf.errors.StoreFailed)
     assert away.unreachable
     url = server.database("once")

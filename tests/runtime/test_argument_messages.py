@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Retry, each, flow, step
-from holdfast._store.copies import restore
+from holdfast._stores.sqlite.backups import restore
 from holdfast.errors import HoldfastError, RunFailed
 from tests.tidy.source import ROOT
 
@@ -81,7 +81,7 @@ def test_restore_says_that_a_file_is_no_backup(tmp_path: Path):
 
 def test_importing_everything_shadows_nothing():
     assert not set(holdfast.__all__) & set(dir(builtins))
-    assert holdfast.open.__module__ == "holdfast._opened"
+    assert holdfast.open.__module__ == "holdfast._api.opened_store"
 
 
 def test_no_text_installs_the_package_of_another_project():

@@ -13,8 +13,8 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Retry, effect, flow, step, testing
-from holdfast._core.budgets import BudgetGate
-from holdfast._runtime import prices as pricing, spending
+from holdfast._features.budgets import prices as pricing, runtime as spending
+from holdfast._features.budgets.model import BudgetGate
 from holdfast.context import record_usage
 from holdfast.errors import RunHeld, UsageError
 from holdfast.pricing import Price

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import aio, errors, flow, testing
-from holdfast._core.control import Stopped
+from holdfast._engine.decisions.control import Stopped
 from holdfast.testing import PrivateStore
 from tests.runtime.test_races import MANY, pause, together
 

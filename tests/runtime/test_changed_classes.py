@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import flow, memory, step, turns, wait_for_signal
-from holdfast._core.known import KNOWN
+from holdfast._engine.values.class_registry import KNOWN
 from holdfast.errors import ClassChanged, RunHeld
 from tests.runtime.stops import Stop, interrupted, kinds
 

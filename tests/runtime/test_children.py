@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import Done, aio, each, effect, flow, step, testing, wait_for_signal
-from holdfast._core import children as core
-from holdfast._runtime.finishing import admit_or_none
-from holdfast._store.database import Database
+from holdfast._engine.scripts import child_run as core
+from holdfast._runtime.execution.execute import admit_or_none
+from holdfast._stores.sqlite.sqlite_database import Database
 from holdfast.errors import ChildFailed, Corrupt, RunCancelled, RunFailed, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
@@ -431,7 +431,7 @@ def test_a_child_that_another_process_took_and_left_is_taken_over(
     def beaten(*args: Any) -> Any:
         return None if quicker and quicker.pop() else admit_or_none(*args)
 
-    monkeypatch.setattr("holdfast._runtime.family.admit_or_none", beaten)
+    monkeypatch.setattr("holdfast._runtime.execution.child_execution.admit_or_none", beaten)
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
         handle = parent.start("r", "a")

@@ -9,9 +9,9 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, step
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Lease, Write
-from holdfast._store import ownership
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.sqlite import owner_locks
 from holdfast.errors import RunBusy
 
 
@@ -90,15 +90,15 @@ def test_a_store_closed_in_order_is_a_proof(url):
 
 
 def test_row_36_an_error_in_the_process_table_proves_nothing(monkeypatch):
-    row = ownership.describe(1, 0, 0)
-    assert not ownership.is_gone(row)
+    row = owner_locks.describe(1, 0, 0)
+    assert not owner_locks.is_gone(row)
 
     def no_descriptors(*_args, **_kwargs):
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(Path, "read_text", no_descriptors)
-    monkeypatch.setattr(ownership, "_boot_id", lambda: row.boot_id)
-    assert not ownership.is_gone(row)
+    monkeypatch.setattr(owner_locks, "_boot_id", lambda: row.boot_id)
+    assert not owner_locks.is_gone(row)
 
 
 def test_a_run_that_the_worker_has_is_busy_for_the_callers_of_its_process(store):

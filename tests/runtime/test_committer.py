@@ -7,7 +7,7 @@ from typing import Any
 
 import holdfast
 from holdfast import effect, flow, step, testing
-from holdfast._runtime.recorder import Recorder
+from holdfast._runtime.execution.recorder import Recorder
 from holdfast.errors import KeyConflict
 
 LONG_S = 1.0

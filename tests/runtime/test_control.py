@@ -23,7 +23,7 @@ from holdfast import (
     wait_for_signal,
 )
 from holdfast._operator.act import cancellation as stopping
-from holdfast._runtime import mail
+from holdfast._runtime.worker import inbox_poller
 from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
@@ -469,7 +469,9 @@ def test_what_does_not_go_on_cannot_be_paused(store: PrivateStore) -> None:
 def test_a_resume_is_later_than_a_pause_that_came_before_the_run_failed(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mail.Postman, "look", lambda _: None)  # It fails before it hears of it.
+    monkeypatch.setattr(
+        inbox_poller.Postman, "look", lambda _: None
+    )  # It fails before it hears of it.
     fails = [True]
 
     @flow(name="ctl-fails-once")

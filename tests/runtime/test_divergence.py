@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, gather, step, turns
-from holdfast._runtime import repeating
+from holdfast._runtime.execution import effect_repetition
 from holdfast.errors import RunHeld
 from tests.runtime.stops import Stop, interrupted, steps
 
@@ -411,7 +411,7 @@ def test_an_effect_that_was_renamed_is_not_done_again_unless_somebody_confirms(
     holdfast_store, what, monkeypatch
 ):
     """Accepted is what is found by name: `pay_out` as `bill_out` would be a second payment."""
-    monkeypatch.setattr(repeating, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(effect_repetition, "PATIENCE_S", 0.0)
     paid, billed, recorded = RENAMED[what]
     changing = Changing(lambda: (call_one(), paid()))
     with pytest.raises(RunHeld):

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, effect, flow, gather, idempotency_key, step, testing, turns
-from holdfast._store.contract import WholeRun
+from holdfast._stores.contract import WholeRun
 from holdfast.errors import (
     ConfirmationRequired,
     RunConflict,

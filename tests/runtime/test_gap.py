@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import aio, effect, flow, gather, step, testing, turns
-from holdfast._core import repeating
-from holdfast._core.drift import Policy
+from holdfast._engine.decisions import redo
+from holdfast._features.drift.model import Policy
 from holdfast.context import record_usage
 from holdfast.errors import Drifted, RunFailed, RunHeld, StepFailed, UsageError
 from holdfast.versioning import depends_on
@@ -177,7 +177,7 @@ def test_an_effect_behind_it_is_not_repeated_without_a_confirmation(store, outsi
 
 
 def test_without_its_guard_a_redo_would_repeat_effects(store, outside, monkeypatch):
-    monkeypatch.setattr(repeating, "may_have_happened", lambda _record: False)
+    monkeypatch.setattr(redo, "may_have_happened", lambda _record: False)
     watcher = watching(outside, "redo", with_effect=True)
     interrupted(lambda: watcher.run("r"))
     outside.fact = "new"

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from holdfast import effect, flow, step, testing
-from holdfast._core.rows import Lease, RunRow
-from holdfast._store.contract import Busy
+from holdfast._engine.journal.rows import Lease, RunRow
+from holdfast._stores.contract import Busy
 from holdfast.errors import LeaseLost, StoreFailed, StoreFull
 from tests.runtime.stops import kinds, steps
 

@@ -14,8 +14,8 @@ import pytest
 
 import holdfast
 from holdfast import Retry, effect, flow, step, testing
-from holdfast._core.measures import MINUTE_US, Counts, Measure, merged
-from holdfast._runtime.measuring import IDLE_US
+from holdfast._features.measures.model import MINUTE_US, Counts, Measure, merged
+from holdfast._features.measures.runtime import IDLE_US
 from holdfast.context import record_usage
 from holdfast.errors import RunFailed, RunHeld, StoreFailed
 from holdfast.observers import Observer
@@ -219,7 +219,7 @@ def test_a_write_that_cannot_be_counted_is_committed_all_the_same(sqlite, monkey
     def broken(*_: Any) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("holdfast._core.tallying.Tally.wrote", broken)
+    monkeypatch.setattr("holdfast._features.measures.tally.Tally.wrote", broken)
     assert order.run("o2", 2) == "paid 2"
     told = [it for it in caplog.records if "could not be counted" in it.getMessage()]
     assert len(told) == 1

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import holdfast
 from holdfast import effect, errors, flow, step, turns
-from holdfast._core.redacting import redacted
+from holdfast._engine.values.redactor import redacted
 
 SECRET = "canary-8c1f22e0"
 HIDDEN = "(hidden)"

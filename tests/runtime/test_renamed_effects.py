@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from holdfast import NOT_DONE, effect, flow
-from holdfast._core.attempts import intent, key_change
-from holdfast._core.claims import claimed_key, find_name
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.record import Record, State
-from holdfast._core.requests import LookUpKey, Spec, StepCall
-from holdfast._core.resume import key_changes
-from holdfast._core.retention import claims
-from holdfast._core.rollback import effect_undone
-from holdfast._core.rows import KeyState
+from holdfast._engine.decisions.resume import key_changes
+from holdfast._engine.journal.business_keys import claimed_key, find_name
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.rows import KeyState
+from holdfast._engine.journal.step_record import Record, State
+from holdfast._engine.scripts.attempts import intent, key_change
+from holdfast._engine.scripts.requests import LookUpKey, Spec, StepCall
+from holdfast._features.retention.model import claims
+from holdfast._features.rollback.model import effect_undone
 from holdfast.context import sql_connection
 from holdfast.errors import KeyConflict, RunHeld, RunRolledBack
 from holdfast.types import Failed

@@ -90,8 +90,8 @@ def test_attempts_and_the_pause_survive_a_restart():
         assert other.row.epoch == row.epoch + 1  # type: ignore[union-attr]
         assert tries == [1]
         # Given back by the other, the run goes on here with what is left of the pause.
-        from holdfast._core.entries import Draft, Kind
-        from holdfast._core.rows import Write
+        from holdfast._engine.journal.entries import Draft, Kind
+        from holdfast._engine.journal.rows import Write
 
         store.kept.append([Write(other, [Draft(Kind.RUN_RELEASED, clock(), body=b"{}")])])  # type: ignore[arg-type]
         store.engine.executing()[0].recorder.beat()

@@ -11,10 +11,11 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, Retry, aio, effect, flow, gather, step, turns
-from holdfast._core.stops import Unwind
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._features.rollback import runtime as undoing_of_a_run
 from holdfast._operator.act import run_rollback
-from holdfast._runtime import registry, rollback as undoing_of_a_run
-from holdfast._runtime.frames import current
+from holdfast._runtime import registry
+from holdfast._runtime.execution.frames import current
 from holdfast.errors import (
     KeyConflict,
     Rollback,

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import flow, step, testing
+from holdfast._features.schedules import runtime as schedules
+from holdfast._features.schedules.runtime import BATCH, Schedule, Ticker
 from holdfast._operator.cli.main import main
-from holdfast._runtime import schedules
-from holdfast._runtime.schedules import BATCH, Schedule, Ticker
 from holdfast.errors import UsageError
 from holdfast.schedules import SCHEDULED_TIME
 

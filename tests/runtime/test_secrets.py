@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import effect, errors, flow, step
-from holdfast._core import masks
+from holdfast._engine.values import masks
 from holdfast.observers.logging import JsonFormatter, LineFormatter, RunFilter
 from holdfast.redaction import Secret
 from tests.runtime.facts import until

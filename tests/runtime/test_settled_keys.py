@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import UNKNOWN, Done, effect, flow, testing
 from holdfast._operator.act import run_decisions
-from holdfast._runtime import finishing, inbox
+from holdfast._runtime.execution import execute as finishing, inbox
 from holdfast.errors import RunHeld
 from holdfast.testing import PrivateStore
 from tests.runtime.facts import until

@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from holdfast import Done, effect, flow, testing
-from holdfast._runtime import returns
+from holdfast._runtime.execution import return_types
 from holdfast.errors import RunHeld, UsageError
 from holdfast.testing import PrivateStore
 
@@ -141,7 +141,7 @@ def test_what_nobody_could_refuse_holds_the_run_before_the_flow_gets_it(
     """The process died, and nobody with the code has looked at the run when it was settled."""
     buy = paying(int)
     with monkeypatch.context() as without:
-        without.setattr(returns.Returns, "schema", lambda _: None)
+        without.setattr(return_types.Returns, "schema", lambda _: None)
         with pytest.raises(RunHeld):
             buy.run("r")
     store.settle("r", "settled-pay", Done("seven"), actor="kim")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import errors, flow, testing
-from holdfast._runtime import lookout, worker as workers
+from holdfast._runtime.worker import store_health, worker as workers
 from tests.runtime.facts import until
 
 PATIENCE_S = 20.0
@@ -127,8 +127,8 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of one place looks often, and is soon impatient."""
     global gate
     gate = Gate()
-    monkeypatch.setattr(lookout, "LOOK_S", 0.01)
-    monkeypatch.setattr(lookout, "SILENT_S", 0.2)
+    monkeypatch.setattr(store_health, "LOOK_S", 0.01)
+    monkeypatch.setattr(store_health, "SILENT_S", 0.2)
 
 
 @pytest.mark.usefixtures("full")
@@ -197,7 +197,7 @@ def test_a_pulse_that_fails_is_trouble_until_one_goes_through(store: testing.Pri
 
 
 def test_who_is_reached_by_one_call_is_reached(store: testing.PrivateStore):
-    watch = lookout.Lookout("w", store.engine)
+    watch = store_health.Lookout("w", store.engine)
     away = errors.StoreFailed("gone")
     away.unreachable = True
     for what, error in (("pulse", away), ("take", errors.StoreFull("no space"))):

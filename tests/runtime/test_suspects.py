@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import flow, step, testing
-from holdfast._core.rows import Lease
-from holdfast._runtime import suspects
-from holdfast._runtime.suspects import Hunger
+from holdfast._engine.journal.rows import Lease
+from holdfast._runtime.worker import suspects
+from holdfast._runtime.worker.suspects import Hunger
 from tests.runtime.facts import until
 
 PATIENCE_S = 20.0
@@ -193,7 +193,7 @@ def test_a_quarantine_is_told(store: testing.PrivateStore, caplog: pytest.LogCap
 
 def test_hunger(monkeypatch: pytest.MonkeyPatch):
     now_s = 1000.0
-    monkeypatch.setattr("holdfast._runtime.suspects.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("holdfast._runtime.worker.suspects.time.monotonic", lambda: now_s)
     monkeypatch.setattr(suspects, "HERD", 1.0)
     hunger = Hunger()
     hunger.looked(passed_over=True, saw_all=True)

@@ -14,9 +14,9 @@ import pytest
 
 import holdfast
 from holdfast import Retry, effect, flow, step, testing
-from holdfast._core.rows import Lease
-from holdfast._runtime import transactions
-from holdfast._runtime.recorder import Recorder
+from holdfast._engine.journal.rows import Lease
+from holdfast._runtime.execution import transactional_effects
+from holdfast._runtime.execution.recorder import Recorder
 from holdfast.errors import (
     KeyConflict,
     LeaseLost,
@@ -445,14 +445,14 @@ def test_a_key_that_another_run_took_meanwhile(
         return raced()
 
     race.run("a")
-    taken = transactions._taken
+    taken = transactional_effects._taken
     looks: list[int] = []
 
     def looks_too_early(execution: Any, claim: Any) -> Any:
         looks.append(1)
         return None if len(looks) == 1 else taken(execution, claim)
 
-    monkeypatch.setattr(transactions, "_taken", looks_too_early)
+    monkeypatch.setattr(transactional_effects, "_taken", looks_too_early)
 
     assert race.run("b") == "ordered"
 

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Retry, aio, ask, effect, flow, gather, sleep, step, wait_for_signal
-from holdfast._runtime import waiting
+from holdfast._runtime.execution import branch_waits
 from holdfast.errors import Corrupt, WaitTimedOut
 from holdfast.testing import store as private_store
 from holdfast.testing.stores import PrivateStore
@@ -114,7 +114,7 @@ def waits_again() -> Any:
 def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    idle = waiting.Waits.idle
+    idle = branch_waits.Waits.idle
     sent: list[Any] = []
 
     def slow(self: Any, execution: Any) -> Any:
@@ -124,7 +124,7 @@ def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
             execution.mail.refresh()  # As the thread that looks after inboxes may do just now.
         return found
 
-    monkeypatch.setattr(waiting.Waits, "idle", slow)
+    monkeypatch.setattr(branch_waits.Waits, "idle", slow)
     with store.worker(flows=[waits]):
         assert waits.submit("r").result(timeout=10) == 1
 

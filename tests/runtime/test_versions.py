@@ -10,9 +10,10 @@ import pytest
 
 import holdfast
 from holdfast import each, effect, flow, gather, plan, step, testing, turns
-from holdfast._core.stops import SORT, Tried
-from holdfast._runtime import registry, upgrades
-from holdfast._runtime.fingerprints import of_flow
+from holdfast._engine.scripts.stops import SORT, Tried
+from holdfast._runtime import registry
+from holdfast._runtime.execution import version_rules
+from holdfast._runtime.execution.fingerprints import of_flow
 from holdfast.errors import RunHeld, UsageError
 from holdfast.versioning import patched
 from tests.crash.harness import wait_for
@@ -784,11 +785,11 @@ def test_a_held_child_is_tried_again_by_the_program_that_waits_for_it(store):
 def test_a_name_that_became_another_sort_is_part_of_what_was_tried(monkeypatch):
     """It is no part of the fingerprint: the flow calls the same name."""
     monkeypatch.setitem(registry.flows, "look up", object())
-    tried = [upgrades.mark("1/abc", SORT, "look up")]
-    assert upgrades.has_tried(tried, "1/abc")
-    assert not upgrades.has_tried(tried, "1/abd")
+    tried = [version_rules.mark("1/abc", SORT, "look up")]
+    assert version_rules.has_tried(tried, "1/abc")
+    assert not version_rules.has_tried(tried, "1/abd")
     monkeypatch.delitem(registry.flows, "look up")
-    assert not upgrades.has_tried(tried, "1/abc")
+    assert not version_rules.has_tried(tried, "1/abc")
 
 
 def test_what_a_run_is_held_on_fits_an_index():

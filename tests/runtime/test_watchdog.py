@@ -11,8 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import Watchdog, aio, each, effect, flow, step, testing, wait_for_signal
-from holdfast._runtime import patrol as patrols, registry
-from holdfast._runtime.patrol import Patrol
+from holdfast._features.watchdog import watchdog_loop as patrols
+from holdfast._features.watchdog.watchdog_loop import Patrol
+from holdfast._runtime import registry
 from holdfast.errors import RunCancelled, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import is_free, until

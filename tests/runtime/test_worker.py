@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import effect, errors, flow, step, testing, wait_for_signal
-from holdfast._core.lifecycle import Status
-from holdfast._runtime import admission, slots, worker as workers
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._runtime.execution import admission
+from holdfast._runtime.worker import slots, worker as workers
 from tests.runtime.facts import until
 
 PATIENCE_S = 20.0

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core.control import MESSAGES
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.lifecycle import CLAIMABLE, FINAL, Status
-from holdfast._core.requests import StepCall
-from holdfast._core.rows import Lease, RunRow, Write, version_seen
-from holdfast._core.stops import Tried
-from holdfast._store.contract import Busy, Committed, Fenced, NewRun, Outcome, Started, Store
+from holdfast._engine.decisions.control import MESSAGES
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.lifecycle import CLAIMABLE, FINAL, Status
+from holdfast._engine.journal.rows import Lease, RunRow, Write, version_seen
+from holdfast._engine.scripts.requests import StepCall
+from holdfast._engine.scripts.stops import Tried
+from holdfast._stores.contract import Busy, Committed, Fenced, NewRun, Outcome, Started, Store
 from holdfast.testing.through import Through
 
 if TYPE_CHECKING:

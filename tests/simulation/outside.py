@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
-from holdfast._core.requests import Called, StepCall
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, UNKNOWN, Done
+from holdfast._engine.scripts.requests import Called, StepCall
 from tests.simulation.programs import Flaky, Refused
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import RunRow, version_seen
-from holdfast._store.contract import Committed, Outcome, Posted, Started, Store
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import RunRow, version_seen
+from holdfast._stores.contract import Committed, Outcome, Posted, Started, Store
 from holdfast.errors import HoldfastError
 from holdfast.testing.doors import Store as Opened, as_seen
 from holdfast.testing.through import Through

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.retry import Retry
+from holdfast._engine.scripts.retry import Retry
 from holdfast.testing.doors import Settings, Step
 
 POLICIES = ("hold", "retry", "fail", "function")

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.effects import NOT_DONE, Failed
-from holdfast._core.history import History, Record
-from holdfast._core.keys import name_of
-from holdfast._core.lifecycle import CLAIMABLE, Status
-from holdfast._core.rows import RunRow
-from holdfast._core.superseding import superseded_by_resume
-from holdfast._store.contract import Query, Store
+from holdfast._engine.journal.history import History, Record
+from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_keys import name_of
+from holdfast._engine.journal.superseded import superseded_by_resume
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, Failed
+from holdfast._stores.contract import Query, Store
 from holdfast.errors import HoldfastError
 from holdfast.testing.clock import START_US
 from holdfast.testing.doors import (

@@ -13,8 +13,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from holdfast._core.keys import Scope
-from holdfast._core.requests import (
+from holdfast._engine.journal.rows import KeyState, Lease, Refused
+from holdfast._engine.journal.step_keys import Scope
+from holdfast._engine.scripts.requests import (
     Append,
     Await,
     Call,
@@ -26,11 +27,10 @@ from holdfast._core.requests import (
     StepCall,
     Wrote,
 )
-from holdfast._core.rows import KeyState, Lease, Refused
-from holdfast._core.scripts import step_script
-from holdfast._core.stops import Unwind
-from holdfast._core.waits import wait_script
-from holdfast._store.contract import Store, Wanted
+from holdfast._engine.scripts.step_script import step_script
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.scripts.waits import wait_script
+from holdfast._stores.contract import Store, Wanted
 from holdfast.errors import (
     Corrupt,
     HoldfastError,
@@ -50,7 +50,6 @@ from holdfast.testing.doors import (
     Untried,
     admission,
     current,
-    ending,
     finishing,
     here,
     inbox,
@@ -59,6 +58,7 @@ from holdfast.testing.doors import (
     loop_over,
     place,
     reads,
+    run_end,
     settle_down,
 )
 from tests.simulation.laws import Lawful, Laws, Violation
@@ -239,13 +239,13 @@ class Life:
         execution = self._given
         frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
         try:
-            ending.check_tried(execution)
+            run_end.check_tried(execution)
             value = yield from self._all(self._ops, frame)
-            end = ending.returned(execution, value)
+            end = run_end.returned(execution, value)
         except (Unwind, Exception) as error:
             if isinstance(error, AssertionError):
                 raise
-            end = ending.raised(execution, error)
+            end = run_end.raised(execution, error)
         yield "is about to end"
         try:
             end = inbox.carried_out(execution, end)

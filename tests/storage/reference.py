@@ -7,12 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast._core.changes import ClaimKey, CloseQuestion, OpenQuestion, SetKey, TakeMessage
-from holdfast._core.entries import Kind
-from holdfast._core.measures import Counts, Measure
-from holdfast._core.rows import Lease, Memo, Message, Pot, Question, Write
-from holdfast._store.contract import Limits, Measured, NewRun, Query, ScheduleRow
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.changes import (
+    ClaimKey,
+    CloseQuestion,
+    OpenQuestion,
+    SetKey,
+    TakeMessage,
+)
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, Write
+from holdfast._features.measures.model import Counts, Measure
+from holdfast._stores.contract import Limits, Measured, NewRun, Query, ScheduleRow
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import HoldfastError
 from tests.contract.store_contract import FakeClock, entry, intent, started, step
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from holdfast._store import clock as clocks
-from holdfast._store.clock import (
+from holdfast._stores import store_clock as clocks
+from holdfast._stores.postgres.postgres_store import PostgresStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
+from holdfast._stores.store_clock import (
     SLEWED_US,
     DatabaseClock,
     StoreClock,
     since_boot_us,
     system_clock_us,
 )
-from holdfast._store.postgres.store import PostgresStore
-from holdfast._store.sqlite import SqliteStore
 from tests.contract.store_contract import new_run
 
 SECOND_US = 1_000_000

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed
-from holdfast._store.copies import restore
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Committed
+from holdfast._stores.sqlite.backups import restore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreFailed, StoreLostData, StoreUnusable
 from tests.contract.store_contract import intent, new_run, step
 

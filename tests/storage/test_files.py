@@ -10,11 +10,12 @@ import sys
 import apsw
 import pytest
 
-from holdfast._store import copies, database, filesystem, locate, migrations
-from holdfast._store.contract import Query, Store
-from holdfast._store.locate import open_store
-from holdfast._store.memory import MemoryStore
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores import locate
+from holdfast._stores.contract import Query, Store
+from holdfast._stores.locate import open_store
+from holdfast._stores.memory.memory_store import MemoryStore
+from holdfast._stores.sqlite import backups, filesystem, migrations, sqlite_database
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import (
     Corrupt,
     HoldfastError,
@@ -202,7 +203,7 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path, made):
         with pytest.raises(StoreUnusable):
             open_store(f"sqlite:///{path}{query}", create=False)
     with pytest.raises(StoreUnusable):
-        copies.restore(str(path), str(tmp_path / "restored.db"))
+        backups.restore(str(path), str(tmp_path / "restored.db"))
     assert (path.read_bytes(), log.exists() and log.read_bytes()) == before
     there = {found.name.removeprefix("precious.db") for found in tmp_path.iterdir()}
     assert there <= {"", "-wal", "-shm"}
@@ -269,7 +270,7 @@ def test_a_changed_definition_is_noticed(tmp_path):
 
 @pytest.mark.parametrize("how", ["replaced", "deleted"])
 def test_29_a_file_that_is_replaced_or_deleted_stops_the_handle(tmp_path, monkeypatch, how):
-    monkeypatch.setattr("holdfast._store.writer.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("holdfast._stores.sqlite.transaction_writer.LOOK_EVERY_S", 0)
     store = SqliteStore(str(tmp_path / "a.db"))
     store.start(new_run("r"), None)
     if how == "replaced":
@@ -287,7 +288,7 @@ def test_29_a_file_that_is_replaced_or_deleted_stops_the_handle(tmp_path, monkey
 @pytest.mark.parametrize("read_only", [False, True])
 def test_29_reads_notice_a_file_that_is_replaced_or_deleted(tmp_path, monkeypatch, read_only):
     """Else what is shown would be of a file that nobody else can see."""
-    monkeypatch.setattr("holdfast._store.database.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("holdfast._stores.sqlite.sqlite_database.LOOK_EVERY_S", 0)
     path = tmp_path / "a.db"
     made = SqliteStore(str(path))
     made.start(new_run("r"), None)
@@ -383,13 +384,15 @@ def test_durability_is_read_back(tmp_path):
 
 
 def test_a_setting_that_cannot_be_made_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(database.Q, "synchronous", "PRAGMA synchronous = NORMAL")
+    monkeypatch.setitem(sqlite_database.Q, "synchronous", "PRAGMA synchronous = NORMAL")
     with pytest.raises(StoreUnusable, match="synchronous"):
         SqliteStore(str(tmp_path / "a.db"))
 
 
 def test_34_an_old_sqlite_writes_under_a_side_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast._store.writer.sqlite_version", lambda: (3, 46, 0))
+    monkeypatch.setattr(
+        "holdfast._stores.sqlite.transaction_writer.sqlite_version", lambda: (3, 46, 0)
+    )
     store = SqliteStore(str(tmp_path / "a.db"))
     store.start(new_run("r"), None)
     assert (tmp_path / "a.db-write.lock").exists()
@@ -415,7 +418,7 @@ def test_a_store_can_be_opened_for_reading(tmp_path):
 
 IN_A_READ_ONLY_MOUNT = """
 import subprocess, sys
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreUnusable
 from tests.contract.store_contract import new_run
 folder = sys.argv[1]

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import rows
-from holdfast._core.lifecycle import Status
-from holdfast._store import records
+from holdfast._engine.journal import rows
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._stores import row_codec
 from holdfast.errors import Corrupt
 from tests.storage import reference
 from tests.storage.reference import NAME, RUNS, files_of, put, silent_changes
@@ -196,7 +196,7 @@ def test_planted_without_digests_the_same_test_finds_silent_changes(
         def __ne__(self, other):
             return False
 
-    monkeypatch.setattr(records, "entry_digest", lambda *parts: Agreeable())
+    monkeypatch.setattr(row_codec, "entry_digest", lambda *parts: Agreeable())
     assert silent_flips(tmp_path, whole, NAME, places, expected) != []
 
 

@@ -5,10 +5,10 @@ import sys
 
 FULL_DISK = """
 import os, subprocess, sys
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Write
-from holdfast._store.contract import Committed
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Write
+from holdfast._stores.contract import Committed
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreFull
 from tests.contract.store_contract import intent, new_run, step
 
@@ -56,9 +56,9 @@ print("survived")
 
 FULL_FOR_COMMANDS = """
 import os, subprocess, sys
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Write
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Write
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import entry, new_run
 
 folder = sys.argv[1]
@@ -107,9 +107,9 @@ print("survived")
 
 SMALL_FILES = """
 import resource, sys
-from holdfast._core.rows import Write
-from holdfast._store.contract import Committed
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.rows import Write
+from holdfast._stores.contract import Committed
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreFull
 from tests.contract.store_contract import new_run, step
 
@@ -134,7 +134,7 @@ print("survived")
 
 FEW_FILES = """
 import os, resource, sys
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreError
 from tests.contract.store_contract import new_run
 

@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed, Wanted
-from holdfast._store.database import Q
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Committed, Wanted
+from holdfast._stores.sqlite.sqlite_database import Q
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import UsageError
 from tests.contract.store_contract import FakeClock, new_run, step
 

@@ -9,8 +9,8 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast._store.sqlite import SqliteStore
-from holdfast._store.witness import Witness
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
+from holdfast._stores.sqlite.witness_file import Witness
 from tests.contract.store_contract import new_run
 
 PLACES = 6

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.changes import ClaimKey, TakeMessage
-from holdfast._core.control import asked
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Memo, Message, Pot, RunRow, Write
-from holdfast._store import database, locate, lookups, verify
-from holdfast._store.contract import Query, Store
-from holdfast._store.database import Database
-from holdfast._store.postgres import link
-from holdfast._store.postgres.link import Link
+from holdfast._engine.decisions.control import asked
+from holdfast._engine.journal.changes import ClaimKey, TakeMessage
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, RunRow, Write
+from holdfast._stores import locate, lookups
+from holdfast._stores.contract import Query, Store
+from holdfast._stores.postgres import server_connection
+from holdfast._stores.postgres.server_connection import Link
+from holdfast._stores.sqlite import sqlite_database, sqlite_verify
+from holdfast._stores.sqlite.sqlite_database import Database
 from holdfast.errors import Corrupt, RunDeleted
 from tests.contract.ground import A, entry, intent, new_run, step
 
@@ -230,10 +231,10 @@ def test_an_inbox_that_is_read_by_two_statements_is_noticed(
 def test_reads_at_several_moments_are_noticed(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statements = {**database.Q, "begin_reading": "SELECT 1"}
-    for module in (database, verify):
+    statements = {**sqlite_database.Q, "begin_reading": "SELECT 1"}
+    for module in (sqlite_database, sqlite_verify):
         monkeypatch.setattr(module, "Q", statements)
-    monkeypatch.setitem(link.Q, "begin_reading", "BEGIN")
+    monkeypatch.setitem(server_connection.Q, "begin_reading", "BEGIN")
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         for first in (0, 1):
             read_beside_others(url, first, monkeypatch, [name])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import new_run
 
 OPEN = "import sys, holdfast\nholdfast.open(sys.argv[1])"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from holdfast import flow, testing
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import new_run
 
 

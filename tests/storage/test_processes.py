@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Busy, Committed, Fenced, Query
-from holdfast._store.ownership import describe, is_gone
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Busy, Committed, Fenced, Query
+from holdfast._stores.sqlite.owner_locks import describe, is_gone
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreFailed
 from tests.contract.store_contract import new_run, step
 
 OWNER = """
 import sys, time
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import new_run
 store = SqliteStore(sys.argv[1])
 owner = store.register_owner()
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 JUDGE = """
 import sys
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 store = SqliteStore(sys.argv[1])
 print([row.run_id for row in store.claimable(store.now_us(), 9)], flush=True)
 store.close()
@@ -144,8 +144,8 @@ def test_50_one_of_many_processes_gets_the_run(store):
     store.start(new_run("r"), None)
     code = (
         "import sys\n"
-        "from holdfast._core.rows import Lease\n"
-        "from holdfast._store.sqlite import SqliteStore\n"
+        "from holdfast._engine.journal.rows import Lease\n"
+        "from holdfast._stores.sqlite.sqlite_store import SqliteStore\n"
         "store = SqliteStore(sys.argv[1])\n"
         "owner = store.register_owner()\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
@@ -217,7 +217,7 @@ def test_31_a_child_does_not_keep_its_dead_parent_alive(store):
     """The lock of the parent must not live on in what the child inherited."""
     code = (
         "import os, sys, time\n"
-        "from holdfast._store.sqlite import SqliteStore\n"
+        "from holdfast._stores.sqlite.sqlite_store import SqliteStore\n"
         "from tests.contract.store_contract import new_run\n"
         "store = SqliteStore(sys.argv[1])\n"
         "store.start(new_run('r'), store.register_owner())\n"
@@ -309,9 +309,9 @@ def test_64_threads_share_one_handle(store):
 def test_33_processes_write_at_the_same_time(store):
     code = (
         "import sys\n"
-        "from holdfast._core.rows import Write\n"
-        "from holdfast._store.contract import Committed\n"
-        "from holdfast._store.sqlite import SqliteStore\n"
+        "from holdfast._engine.journal.rows import Write\n"
+        "from holdfast._stores.contract import Committed\n"
+        "from holdfast._stores.sqlite.sqlite_store import SqliteStore\n"
         "from tests.contract.store_contract import new_run, step\n"
         "store = SqliteStore(sys.argv[1])\n"
         "lease = store.start(new_run(sys.argv[2]), store.register_owner()).lease\n"
@@ -364,7 +364,7 @@ def test_w6_a_commit_of_another_process_wakes_a_waiter(store):
 
 
 def test_waiting_works_without_inotify(store, monkeypatch):
-    monkeypatch.setattr("holdfast._store.watch.sys.platform", "darwin")
+    monkeypatch.setattr("holdfast._stores.sqlite.file_watch.sys.platform", "darwin")
     other = SqliteStore(store.path)
     other.wait_for_change(0)
     assert not other.wait_for_change(0)

@@ -9,12 +9,13 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast._core.digest import seal
-from holdfast._core.rows import GENESIS
-from holdfast._store import migrations, schema_versions
-from holdfast._store.database import Q
-from holdfast._store.opening import first_row
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.digest import seal
+from holdfast._engine.journal.rows import GENESIS
+from holdfast._stores import schema_versions
+from holdfast._stores.sqlite import migrations
+from holdfast._stores.sqlite.sqlite_database import Q
+from holdfast._stores.sqlite.sqlite_open import first_row
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import Corrupt, StoreTooNew
 from tests.contract.ground import new_run
 from tests.tidy.source import ROOT
@@ -164,15 +165,15 @@ def test_both_stores_of_version_4_are_brought_up_to_date(tmp_path, has_index):
 
 
 DIGESTS = {
-    "_store/schema/0001.sql": "479383fb38b44eaa",
-    "_store/schema/0002.sql": "821d2047adb65ce7",
-    "_store/schema/0003.sql": "948b68563208dece",
-    "_store/schema/0004.sql": "af2eadb3383e34b2",
-    "_store/schema/0005.sql": "bd080a67be70766d",
-    "_store/postgres/schema/0002.sql": "b2a187ca132fe1ee",
-    "_store/postgres/schema/0003.sql": "f51c7013851a11fb",
-    "_store/postgres/schema/0004.sql": "dd665d320f9c8c9e",
-    "_store/postgres/schema/0005.sql": "94620c41654cc57a",
+    "_stores/sqlite/schema/0001.sql": "479383fb38b44eaa",
+    "_stores/sqlite/schema/0002.sql": "821d2047adb65ce7",
+    "_stores/sqlite/schema/0003.sql": "948b68563208dece",
+    "_stores/sqlite/schema/0004.sql": "af2eadb3383e34b2",
+    "_stores/sqlite/schema/0005.sql": "bd080a67be70766d",
+    "_stores/postgres/schema/0002.sql": "b2a187ca132fe1ee",
+    "_stores/postgres/schema/0003.sql": "f51c7013851a11fb",
+    "_stores/postgres/schema/0004.sql": "dd665d320f9c8c9e",
+    "_stores/postgres/schema/0005.sql": "94620c41654cc57a",
 }
 
 
@@ -181,6 +182,6 @@ def test_a_migration_that_stores_have_taken_is_not_changed():
     root = ROOT / "src" / "holdfast"
     found = {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        for path in root.glob("_store/**/schema/*.sql")
+        for path in root.glob("_stores/**/schema/*.sql")
     }
     assert found == DIGESTS

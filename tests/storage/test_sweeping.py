@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import ENDED, FINAL, Status
-from holdfast._core.retention import Asked
-from holdfast._core.rows import RunRow, Write
-from holdfast._store.contract import Query
-from holdfast._store.memory import MemoryStore
-from holdfast._store.sweeping import Sweeper
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import ENDED, FINAL, Status
+from holdfast._engine.journal.rows import RunRow, Write
+from holdfast._features.retention.model import Asked
+from holdfast._features.retention.store import Sweeper
+from holdfast._stores.contract import Query
+from holdfast._stores.memory.memory_store import MemoryStore
 from tests.contract.ground import entry, new_run
 
 DAY_US = 86_400_000_000

@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import Committed
-from holdfast._store.database import Database
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import Committed
+from holdfast._stores.sqlite.sqlite_database import Database
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import entry, new_run, step
 
 

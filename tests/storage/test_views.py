@@ -4,10 +4,10 @@ import sqlite3
 
 import pytest
 
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Write
-from holdfast._store.contract import NewRun
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Write
+from holdfast._stores.contract import NewRun
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import started
 
 AT_US = 1_700_000_000_250_000

@@ -49,10 +49,10 @@ def test_shared_base_names_are_found() -> None:
 
 
 def test_a_walk_counts_calls_of_the_package_only() -> None:
-    from holdfast._core.keys import check_name
+    from holdfast._engine.journal.step_keys import check_name
 
     walk = house.walked(lambda: check_name("step", "search"))
-    assert walk.calls[0] == ("_core/keys.py", "check_name")
+    assert walk.calls[0] == ("_engine/journal/step_keys.py", "check_name")
     assert len(walk.files) == 2
     assert walk.depth == len(walk.calls)  # Each of them calls the next.
     assert house.walked(lambda: Path("x").name.upper()).calls == []

@@ -23,7 +23,7 @@ FOREIGN = {
 
 # Where a foreign word means the thing of somebody else.
 AT_HOME = {
-    "_store": {"checkpoint"},  # SQLite's word for moving the WAL into the database.
+    "_stores": {"checkpoint"},  # SQLite's word for moving the WAL into the database.
     "_runtime": {"task", "tasks"},  # asyncio's word.
     "testing": {"task", "tasks"},  # asyncio's word.
     "integrations": set(FOREIGN),  # The words of the frameworks.

@@ -24,7 +24,7 @@ import holdfast
 from holdfast import effect, flow, sleep, step, turns, wait_for_signal
 from holdfast._operator.act import fork as forks
 from holdfast._operator.act.expected_version import as_seen
-from holdfast._store import clock
+from holdfast._stores import store_clock
 from tests.crash import probe
 from tests.crash.scripts.long_runs import long_run
 
@@ -72,16 +72,16 @@ def napped(seconds: float) -> str:
 def ahead(seconds: str) -> None:
     """Commit while the time of the machine (of the server, where there is one) is ahead."""
     ahead_us = int(float(seconds) * 1e6)
-    real, ask = clock.system_clock_us, clock.DatabaseClock.ask
+    real, ask = store_clock.system_clock_us, store_clock.DatabaseClock.ask
 
-    def asked(self: clock.DatabaseClock, database_us: clock.Clock) -> None:
+    def asked(self: store_clock.DatabaseClock, database_us: store_clock.Clock) -> None:
         ask(self, lambda: database_us() + ahead_us)
 
     def reference_us() -> int:
         return real() + ahead_us
 
-    mock.patch.object(clock, "system_clock_us", reference_us).start()
-    mock.patch.object(clock.DatabaseClock, "ask", asked).start()
+    mock.patch.object(store_clock, "system_clock_us", reference_us).start()
+    mock.patch.object(store_clock.DatabaseClock, "ask", asked).start()
     with probe.open_store():
         napped.run(f"ahead by {seconds} s", 0.0)
         probe.mark(f"committed ahead by {seconds} s")

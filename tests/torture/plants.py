@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast._runtime import finishing
+from holdfast._runtime.execution import execute as finishing
 from tests.planted import test_simulation_finds as simulated
 from tests.simulation import test_changed_loops as changed
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast._core.rows import Write
-from holdfast._store.contract import Committed
-from holdfast._store.locate import open_store
+from holdfast._engine.journal.rows import Write
+from holdfast._stores.contract import Committed
+from holdfast._stores.locate import open_store
 from tests.contract.store_contract import new_run, step
 from tests.crash.harness import payment_server, wait_for
 from tests.postgres.cluster import Cluster

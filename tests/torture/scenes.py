@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast._core.control import asked
-from holdfast._core.rows import version_seen
+from holdfast._engine.decisions.control import asked
+from holdfast._engine.journal.rows import version_seen
 from tests.crash.harness import Ended, Script, World, assert_sound, wait_for
 from tests.crash.kills import checked
 from tests.crash.scripts.long_runs import long_run

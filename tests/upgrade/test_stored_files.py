@@ -11,11 +11,11 @@ import pytest
 
 import holdfast
 from holdfast import Done
-from holdfast._core.measures import Counts, Measure
-from holdfast._core.rows import Memo, Pot
-from holdfast._store import migrations
-from holdfast._store.contract import Limits, Wanted
-from holdfast._store.sqlite import SqliteStore
+from holdfast._engine.journal.rows import Memo, Pot
+from holdfast._features.measures.model import Counts, Measure
+from holdfast._stores.contract import Limits, Wanted
+from holdfast._stores.sqlite import migrations
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.upgrade import flows
 
 FILES = sorted(Path(__file__).parent.glob("schema-*.tar.gz"))

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import holdfast
-from holdfast._core.changes import OpenQuestion
+from holdfast._engine.journal.changes import OpenQuestion
 from holdfast.errors import RunHeld
 from tests.upgrade.flows import order, talk
 
@@ -36,10 +36,10 @@ def write(folder: Path) -> None:
 
 def write_fleet(folder: Path) -> None:
     """Leave what came with version 2, in a namespace of its own."""
-    from holdfast._core.entries import Draft, Kind
-    from holdfast._core.rows import Message, Write
-    from holdfast._store.contract import Limits, NewRun, ScheduleRow
-    from holdfast._store.sqlite import SqliteStore
+    from holdfast._engine.journal.entries import Draft, Kind
+    from holdfast._engine.journal.rows import Message, Write
+    from holdfast._stores.contract import Limits, NewRun, ScheduleRow
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
     store = SqliteStore(str(folder / "a.db"), namespace="fleet")
     owner = store.register_owner()
@@ -59,10 +59,10 @@ def write_fleet(folder: Path) -> None:
 
 def write_people(folder: Path) -> None:
     """Leave what came with version 3: what a run asks, spends and remembers, and a child."""
-    from holdfast._core.entries import Draft, Kind
-    from holdfast._core.rows import Memo, Pot, Question, Write
-    from holdfast._store.contract import NewRun
-    from holdfast._store.sqlite import SqliteStore
+    from holdfast._engine.journal.entries import Draft, Kind
+    from holdfast._engine.journal.rows import Memo, Pot, Question, Write
+    from holdfast._stores.contract import NewRun
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
     store = SqliteStore(str(folder / "a.db"), namespace="people")
     owner = store.register_owner()

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.ops.journals import Journal
 from tests.web.conftest import NARROW
 from tests.web.stage import Stage, served

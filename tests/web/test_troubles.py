@@ -11,7 +11,7 @@ import apsw
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.ops.journals import Journal
 from tests.tidy.source import ROOT
 from tests.web import talking

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast._operator.web import limits
 from holdfast._operator.web.access_tokens import Tokens
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from tests.web_api.served import Browser, Person, Site, filled, kept_in
 
 

@@ -17,8 +17,8 @@ import msgspec
 from holdfast._operator.web import http_server
 from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.http_server import Serving
-from holdfast._store.contract import Limits, Query, Store
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.contract import Limits, Query, Store
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.ops.journals import Journal
 
 PATIENCE_S = 30.0

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._core.budgets import new_pot
-from holdfast._core.effects import NOT_DONE, Done
-from holdfast._core.entries import Kind
-from holdfast._core.rows import RunRow, version_seen
-from holdfast._core.ticks import Spec, When
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import RunRow, version_seen
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done
+from holdfast._features.budgets.model import new_pot
+from holdfast._features.schedules.model import Spec, When
 from holdfast._operator.act import cancellation, run_decisions
 from holdfast._operator.act.expected_version import as_seen
 from holdfast._operator.read import run_views
 from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.action_routes import ACTIONS
-from holdfast._store.contract import ScheduleRow, Store
+from holdfast._stores.contract import ScheduleRow, Store
 from holdfast.errors import StaleView
 from tests.ops.journals import Journal
 from tests.web_api.served import Browser, Person, Reply, Site, content
@@ -458,7 +458,7 @@ def test_fault_105_arguments_that_changed_between_the_look_and_the_yes(
     store_digest = shown["digest"]
     assert store_digest == DIGEST
     # The same question, asked anew for another amount: its digest is another one.
-    from holdfast._core.rows import Question
+    from holdfast._engine.journal.rows import Question
 
     body = {"effect": "charge", "step": "charge", "digest": "63" * 16, "generation": 1, "key": "k"}
     told = msgspec.json.encode({**body, "expires_us": None})

@@ -15,7 +15,7 @@ from holdfast._operator.web import app
 from holdfast._operator.web.access_tokens import Role, Tokens
 from holdfast._operator.web.gate import Gate
 from holdfast._operator.web.headers import CACHE, CSP, HEADERS, KEPT, Headers
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from tests.web_api.served import Browser, Client, Person, Reply, Site, content
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY")

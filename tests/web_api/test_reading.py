@@ -16,15 +16,15 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast._core.findings import Found
-from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.rows import version_seen
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.rows import version_seen
+from holdfast._features.watchdog.model import Found
 from holdfast._operator.read import run_views
 from holdfast._operator.web import app, event_streams, journals, limits, openapi, request_models
 from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.routes import Ask, Route
-from holdfast._store.contract import Store
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.contract import Store
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreFailed
 from tests.ops.journals import Journal
 from tests.web_api.served import Person, Site, address, kept_in
@@ -38,7 +38,7 @@ QUERIES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def loop(store: Store) -> Journal:
-    from holdfast._core.entries import Kind
+    from holdfast._engine.journal.entries import Kind
     from tests.ops.journals import node
 
     journal = Journal(store, "loop")

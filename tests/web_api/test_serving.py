@@ -26,7 +26,7 @@ from holdfast._operator.cli.main import main
 from holdfast._operator.web import gate, http_server, limits
 from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.http_server import Serving
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 from tests.tidy.source import ROOT
 from tests.web_api.served import Client, Person, Site

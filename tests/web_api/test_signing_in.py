@@ -17,7 +17,7 @@ import pytest
 from holdfast._operator.web import app, browser_sessions, limits
 from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.limits import Failures
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from tests.web_api.served import Browser, Client, Person, Reply, Site
 
 JSON = {"Content-Type": "application/json"}

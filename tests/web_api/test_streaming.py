@@ -14,7 +14,7 @@ import pytest
 from holdfast._operator.read import run_views
 from holdfast._operator.web import browser_sessions, event_streams, limits
 from holdfast._operator.web.access_tokens import Tokens
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from tests.ops.journals import Journal
 from tests.web_api.served import Browser, Person, Site
 

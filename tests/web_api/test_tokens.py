@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast._operator.web.access_tokens import Role, Tokens
-from holdfast._store.contract import Store
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.contract import Store
+from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import UsageError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.moments import at
+from holdfast._engine.values.moments import at
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Control, formatting (bidi marks and zero-width among them), surrogate, private, unassigned."""

@@ -18,32 +18,33 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast._core.chunks import Values
-from holdfast._core.findings import Watchdog
-from holdfast._core.redacting import Redact
-from holdfast._core.rows import KeyState, Lease, RunRow, Write
-from holdfast._core.secrets import masking
-from holdfast._core.stops import Unwind
-from holdfast._runtime import logs, observing, shield
-from holdfast._runtime.clock import Clock, SystemClock
-from holdfast._runtime.committer import Committer, Ticket
-from holdfast._runtime.doorway import Doorway
-from holdfast._runtime.heartbeat import Heartbeat
-from holdfast._runtime.listening import Listener
-from holdfast._runtime.mail import Postman
-from holdfast._runtime.measuring import Measuring
-from holdfast._runtime.resources import Resources
-from holdfast._runtime.waking import Waker
-from holdfast._store import lineage
-from holdfast._store.contract import Store
+from holdfast._engine.journal.rows import KeyState, Lease, RunRow, Write
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.values.chunks import Values
+from holdfast._engine.values.redactor import Redact
+from holdfast._engine.values.secrets import masking
+from holdfast._features.measures.runtime import Measuring
+from holdfast._features.watchdog.model import Watchdog
+from holdfast._runtime import log as logs, observer_registry
+from holdfast._runtime.clocks import Clock, SystemClock
+from holdfast._runtime.commit.committer import Committer, Ticket
+from holdfast._runtime.commit.heartbeat import Heartbeat
+from holdfast._runtime.commit.listener import Listener
+from holdfast._runtime.execution import interrupt_shield
+from holdfast._runtime.execution.admission_lock import Doorway
+from holdfast._runtime.execution.resources import Resources
+from holdfast._runtime.execution.task_wakeup import Waker
+from holdfast._runtime.worker.inbox_poller import Postman
+from holdfast._stores import lineage
+from holdfast._stores.contract import Store
 from holdfast.errors import ClassChanged, Corrupt, RunBusy, RunError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
-    from holdfast._runtime.execution import Execution
-    from holdfast._runtime.worker import Worker
+    from holdfast._runtime.execution.execution import Execution
+    from holdfast._runtime.worker.worker import Worker
 
 BEATS_PER_LEASE = 3
 CLOSING_S = 2.0
@@ -133,8 +134,8 @@ class Engine:
     def wrote(self, write: Write) -> None:
         """A write of a run is committed: it is counted, and told to observers."""
         self.measuring.wrote(write)
-        if observing.observers:
-            observing.wrote(self.kept, write)
+        if observer_registry.observers:
+            observer_registry.wrote(self.kept, write)
 
     # -- runs at work --------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Engine:
             del self._active[execution.run_id]
             self._left.notify_all()
         self.measuring.left(execution.run_no)
-        observing.left(execution)
+        observer_registry.left(execution)
 
     def is_executing(self, run_id: str) -> bool:
         """Say whether this process is at work on the run."""
@@ -387,7 +388,7 @@ def url_at_hand() -> str:
 def _opened_default() -> Engine:
     if _default is not None and not _default.closed:
         return _default
-    from holdfast._store.locate import open_store
+    from holdfast._stores.locate import open_store
 
     url = url_at_hand()
     engine = Engine(open_store(url))
@@ -407,7 +408,7 @@ def opened() -> list[Engine]:
 
 
 def _after_fork() -> None:
-    shield.after_fork()
+    interrupt_shield.after_fork()
     for engine in list(_engines):
         engine.after_fork()
 

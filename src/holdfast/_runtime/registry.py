@@ -7,13 +7,13 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._core.keys import check_name
-from holdfast._core.known import KNOWN
+from holdfast._engine.journal.step_keys import check_name
+from holdfast._engine.values.class_registry import KNOWN
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._runtime.flows import FlowLike
-    from holdfast._runtime.functions import Settings
+    from holdfast._api.flows import FlowLike
+    from holdfast._api.steps import Settings
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ None of them is imported here.
 
 from __future__ import annotations
 
-from holdfast._core.alerts import Alert
-from holdfast._core.observing import (
+from holdfast._engine.telemetry.observer_events import (
     InterruptedStep,
     ObservedAttempt,
     ObservedEntry,
@@ -15,8 +14,9 @@ from holdfast._core.observing import (
     Observer,
     PriorExecution,
 )
-from holdfast._runtime.alerting import on_alert
-from holdfast._runtime.observing import observe
+from holdfast._features.alerts.model import Alert
+from holdfast._features.alerts.runtime import on_alert
+from holdfast._runtime.observer_registry import observe
 
 __all__ = [
     "Alert",

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
-from holdfast._store.contract import Store as Kept
+from holdfast._stores.contract import Store as Kept
 from holdfast.errors import AnswerConflict, HoldfastError, RunEnded, RunNotFound
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.doors import Store

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from holdfast._core.durations import Duration, micros
+from holdfast._engine.values.durations import Duration, micros
 
 START_US = 1_767_225_600_000_000
 """2026-01-01 in UTC, in microseconds: where a fake clock begins unless told otherwise."""

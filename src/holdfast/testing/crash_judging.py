@@ -3,7 +3,7 @@ says of them."""
 
 from __future__ import annotations
 
-from holdfast._core.entries import Entry, Kind
+from holdfast._engine.journal.entries import Entry, Kind
 from holdfast.testing.lives import Executed, Ledger
 
 _OUTCOMES = frozenset(

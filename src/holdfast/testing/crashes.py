@@ -27,11 +27,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast._core import codec
-from holdfast._core.effects import Done, Failed, NotDone
-from holdfast._core.entries import Entry
-from holdfast._core.history import History
-from holdfast._store.contract import Store as Kept
+from holdfast._engine.journal.entries import Entry
+from holdfast._engine.journal.history import History
+from holdfast._engine.scripts.doubt_policies import Done, Failed, NotDone
+from holdfast._engine.values import codec
+from holdfast._stores.contract import Store as Kept
 from holdfast.errors import RunHeld, UsageError
 from holdfast.testing.answering import People, answering
 from holdfast.testing.clock import FakeClock

@@ -13,29 +13,30 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
-from holdfast._opened import Store
+from holdfast._api.flows import AsyncFlow, Flow
+from holdfast._api.loops import turns as loop_over
+from holdfast._api.opened_store import Store
+from holdfast._api.steps import Settings, Step
+from holdfast._api.timers import reads
 from holdfast._operator.act.expected_version import as_seen
-from holdfast._runtime import admission, ending, engine as engines, finishing, inbox
-from holdfast._runtime.attempt import Body
-from holdfast._runtime.committer import Committer, Ticket
+from holdfast._runtime import engine as engines
+from holdfast._runtime.commit.committer import Committer, Ticket
+from holdfast._runtime.commit.heartbeat import Heartbeat
 from holdfast._runtime.engine import Engine
-from holdfast._runtime.execution import Execution
-from holdfast._runtime.flows import AsyncFlow, Flow
-from holdfast._runtime.frames import Frame, current, here
-from holdfast._runtime.functions import Settings, Step
-from holdfast._runtime.heartbeat import Heartbeat
-from holdfast._runtime.loops import turns as loop_over
-from holdfast._runtime.mail import Postman
-from holdfast._runtime.operations import place
-from holdfast._runtime.recovery import Untried
-from holdfast._runtime.resources import overrides
-from holdfast._runtime.timing import reads
-from holdfast._runtime.waiting import is_stale, look, settle_down
-from holdfast._store import exports, lineage
-from holdfast._store.clock import FakeMachine
-from holdfast._store.contract import Store as Kept
-from holdfast._store.locate import open_store
-from holdfast._store.memory import MemoryStore, MemoryWorld
+from holdfast._runtime.execution import admission, execute as finishing, inbox, run_end
+from holdfast._runtime.execution.attempt import Body
+from holdfast._runtime.execution.branch_waits import is_stale, look, settle_down
+from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.frames import Frame, current, here
+from holdfast._runtime.execution.operations import place
+from holdfast._runtime.execution.resources import overrides
+from holdfast._runtime.worker.inbox_poller import Postman
+from holdfast._runtime.worker.recovery_pass import Untried
+from holdfast._stores import exports, lineage
+from holdfast._stores.contract import Store as Kept
+from holdfast._stores.locate import open_store
+from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
+from holdfast._stores.store_clock import FakeMachine
 
 Watcher = Callable[[Frame, str], Callable[[BaseException | None], None]]
 """Told of each body that is about to be called; returns what is told of its end."""
@@ -138,7 +139,6 @@ __all__ = [
     "as_default",
     "as_seen",
     "current",
-    "ending",
     "exports",
     "finishing",
     "here",
@@ -151,6 +151,7 @@ __all__ = [
     "overrides",
     "place",
     "reads",
+    "run_end",
     "settle_down",
     "watching",
 ]

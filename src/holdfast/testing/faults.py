@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast._core.rows import Write
-from holdfast._store.contract import Fenced, Outcome, Store
+from holdfast._engine.journal.rows import Write
+from holdfast._stores.contract import Fenced, Outcome, Store
 from holdfast.errors import UsageError
 from holdfast.testing.through import Through
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast._core.entries import FORMAT, Entry, Kind
-from holdfast._core.rows import GENESIS, RunRow, entry_digest
-from holdfast._store.contract import WholeRun
+from holdfast._engine.journal.entries import FORMAT, Entry, Kind
+from holdfast._engine.journal.rows import GENESIS, RunRow, entry_digest
+from holdfast._stores.contract import WholeRun
 from holdfast.errors import Corrupt, UsageError
 from holdfast.testing.doors import exports
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.effects import policy_name
-from holdfast._core.entries import Kind
-from holdfast._core.requests import Spec
-from holdfast._store.contract import Store as Kept
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.scripts.doubt_policies import policy_name
+from holdfast._engine.scripts.requests import Spec
+from holdfast._stores.contract import Store as Kept
 from holdfast.errors import HoldfastError, RunHeld, RunRolledBack
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.doors import AsyncFlow, Engine, Flow, Frame, Store, watching

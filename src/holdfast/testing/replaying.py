@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast._core.codec import same
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import Lease, Write
-from holdfast._core.stops import Unwind
-from holdfast._store.contract import Outcome
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.values.codec import same
+from holdfast._stores.contract import Outcome
 from holdfast.errors import HoldfastError, RunHeld, UsageError
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.doors import (

@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.history import History
-from holdfast._core.lifecycle import Status
-from holdfast._core.stops import Tried
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.scripts.stops import Tried
 from holdfast.errors import RunNotFound
 from holdfast.testing.clock import PATIENCE_S, FakeClock, real_deadline
 from holdfast.testing.doors import Engine, Kept, Store, as_default, open_store, overrides

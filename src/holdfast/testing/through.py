@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, cast
 
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import Busy, NewRun, Outcome, Posted, Started, Store
+from holdfast._engine.journal.rows import Lease, Message, Write
+from holdfast._stores.contract import Busy, NewRun, Outcome, Posted, Started, Store
 
 T = TypeVar("T")
 When = Literal["before", "after"]

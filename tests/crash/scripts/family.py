@@ -13,7 +13,7 @@ from unittest import mock
 import holdfast
 from holdfast import each, flow, step, wait_for_signal
 from holdfast._operator.act import cancellation
-from holdfast._runtime.inbox import absorb
+from holdfast._runtime.execution.inbox import absorb
 from tests.crash import probe
 
 
@@ -73,7 +73,7 @@ def with_points() -> None:
         post(self)
         probe.point("asked")
 
-    mock.patch("holdfast._runtime.finishing.absorb", absorbing).start()
+    mock.patch("holdfast._runtime.execution.execute.absorb", absorbing).start()
     mock.patch.object(cancellation._Request, "_done", finished).start()
     mock.patch.object(cancellation._Request, "_post", posting).start()
 

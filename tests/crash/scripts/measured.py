@@ -11,8 +11,7 @@ import sys
 import threading
 
 from holdfast import flow, step
-from holdfast._core import measures, tallying
-from holdfast._runtime import measuring
+from holdfast._features.measures import model as measures, runtime as measuring, tally as tallying
 from tests.crash import probe
 
 for module in (measures, tallying, measuring):

@@ -12,8 +12,9 @@ import sys
 import threading
 
 from holdfast import flow, step
-from holdfast._store import migrations, schema_versions
-from holdfast._store.postgres import opening
+from holdfast._stores import schema_versions
+from holdfast._stores.postgres import postgres_open
+from holdfast._stores.sqlite import migrations
 from tests.crash import probe
 
 which, prefix = sys.argv[1:]
@@ -23,10 +24,10 @@ POSTGRES = """ALTER TABLE holdfast.runs ADD COLUMN colour text;
 CREATE TABLE holdfast.colours (colour text NOT NULL)"""
 
 if which == "new":
-    today, today_there = migrations.steps(), opening.steps()
+    today, today_there = migrations.steps(), postgres_open.steps()
     schema_versions.WORKS_FROM = int(os.environ.get("CRASH_WORKS_FROM", len(today)))
     migrations.steps = lambda: (*today, SQLITE)  # type: ignore[assignment]
-    opening.steps = lambda: (*today_there, POSTGRES)  # type: ignore[assignment]
+    postgres_open.steps = lambda: (*today_there, POSTGRES)  # type: ignore[assignment]
 
 
 @step

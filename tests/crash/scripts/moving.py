@@ -15,7 +15,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Done, Retry, effect, flow, step
-from holdfast._core.history import Record
+from holdfast._engine.journal.history import Record
 from holdfast.errors import RunFailed, RunHeld
 from tests.crash import probe
 

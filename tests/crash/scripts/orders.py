@@ -11,7 +11,7 @@ from typing import Any
 
 import holdfast
 from holdfast import effect, flow, step
-from holdfast._store.contract import Outcome
+from holdfast._stores.contract import Outcome
 from tests.crash import beside, probe
 
 

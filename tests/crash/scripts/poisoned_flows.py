@@ -10,7 +10,7 @@ import signal
 import time
 
 from holdfast import flow, step
-from holdfast._runtime import suspects
+from holdfast._runtime.worker import suspects
 
 suspects.HUNGRY_AFTER_S = 0.3
 DIES_AFTER_S, WORKS_S = 0.2, 0.6

@@ -13,8 +13,8 @@ from typing import Any
 
 import holdfast
 from holdfast import Retry, effect, flow, step
-from holdfast._core.rows import Memo, Write
-from holdfast._store.contract import Store
+from holdfast._engine.journal.rows import Memo, Write
+from holdfast._stores.contract import Store
 from tests.crash import probe
 
 PLANTED = os.environ.get("CRASH_PLANT") == "apart"

@@ -19,8 +19,8 @@ import holdfast
 from examples.research.clients import World
 from examples.research.desk import research
 from examples.research.person import ANSWERS, somebody
-from holdfast._store.postgres.store import PostgresStore
-from holdfast._store.sqlite import SqliteStore
+from holdfast._stores.postgres.postgres_store import PostgresStore
+from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import RunRolledBack
 from tests.crash.research import GUIDE, REPORT, TOPIC
 

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast import flow, step
-from holdfast._store.contract import Wanted
+from holdfast._stores.contract import Wanted
 from tests.crash import probe
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.rows import RunRow
-from holdfast._store.contract import Store
+from holdfast._engine.journal.rows import RunRow
+from holdfast._stores.contract import Store
 from tests.crash import probe
 
 

@@ -15,8 +15,8 @@ from unittest import mock
 
 import holdfast
 from holdfast import Watchdog, effect, flow, step
-from holdfast._core.entries import Kind
-from holdfast._core.rows import apply
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import apply
 from holdfast.context import record_usage
 from tests.crash import probe
 
@@ -144,9 +144,9 @@ def dies_at(store: holdfast.types.Store, wanted: str) -> None:
 
     mock.patch.object(store.kept, "post", posted).start()
     mock.patch.object(store.kept, "append", appended).start()
-    mock.patch("holdfast._store.appending.apply", applied).start()
+    mock.patch("holdfast._stores.sqlite.sqlite_append.apply", applied).start()
     if not store.url.startswith("sqlite"):
-        mock.patch("holdfast._store.postgres.appending.apply", applied).start()
+        mock.patch("holdfast._stores.postgres.postgres_append.apply", applied).start()
 
 
 def die(kind: str, at: str) -> None:

@@ -10,10 +10,10 @@ import os
 import sys
 from itertools import count
 
-from holdfast._core.changes import PostMessage, PutMemo, Spend
-from holdfast._core.rows import Lease, Memo, Message, Write
-from holdfast._store.contract import Committed
-from holdfast._store.postgres.store import PostgresStore
+from holdfast._engine.journal.changes import PostMessage, PutMemo, Spend
+from holdfast._engine.journal.rows import Lease, Memo, Message, Write
+from holdfast._stores.contract import Committed
+from holdfast._stores.postgres.postgres_store import PostgresStore
 from tests.contract.store_contract import step
 from tests.crash import probe
 

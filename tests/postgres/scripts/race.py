@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
-from holdfast._core.rows import Lease
-from holdfast._store.postgres.store import PostgresStore
+from holdfast._engine.journal.rows import Lease
+from holdfast._stores.postgres.postgres_store import PostgresStore
 from tests.crash import probe
 
 URL = os.environ["CRASH_URL"]

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast._core.budgets import Budget, dollars, limits_of, new_pot
-from holdfast._core.durations import shown
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.lifecycle import FINAL, HeldReason, Status
-from holdfast._core.resume import draft, facts_of
-from holdfast._core.rows import Lease, Message, Pot, RunRow, Write
+from holdfast._engine.decisions.resume import draft, facts_of
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
+from holdfast._engine.journal.rows import Lease, Message, Pot, RunRow, Write
+from holdfast._engine.values.durations import shown
+from holdfast._features.budgets.model import Budget, dollars, limits_of, new_pot
 from holdfast._operator.act.action_result import TRIES, Answer, check_actor
 from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count
-from holdfast._store.contract import Committed, Query, Store
-from holdfast._store.families import pot_of
+from holdfast._stores.contract import Committed, Query, Store
+from holdfast._stores.families import pot_of
 from holdfast.errors import StaleView, UsageError
 
 PAGE = 1000

@@ -5,19 +5,26 @@ from __future__ import annotations
 import time
 import uuid
 
-from holdfast._core import control
-from holdfast._core.changes import TakeMessage
-from holdfast._core.control import CANCEL, PAUSE, Stopped, asked, cancel_write, pause_write
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.history import History
-from holdfast._core.lifecycle import ENDED, FINAL, HeldReason, Status
-from holdfast._core.record import facts
-from holdfast._core.resume import held_facts
-from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._engine.decisions import control
+from holdfast._engine.decisions.control import (
+    CANCEL,
+    PAUSE,
+    Stopped,
+    asked,
+    cancel_write,
+    pause_write,
+)
+from holdfast._engine.decisions.resume import held_facts
+from holdfast._engine.journal.changes import TakeMessage
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import ENDED, FINAL, HeldReason, Status
+from holdfast._engine.journal.rows import Lease, RunRow, Write
+from holdfast._engine.journal.step_record import facts
 from holdfast._operator.act.action_result import check_actor
 from holdfast._operator.read.run_views import existing_row, fold
-from holdfast._store.contract import Committed, Posted, Store
-from holdfast._store.families import open_children
+from holdfast._stores.contract import Committed, Posted, Store
+from holdfast._stores.families import open_children
 from holdfast.errors import StaleView
 
 TRIES = 20

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast._core.rows import Message, RunRow, Write
-from holdfast._store.contract import Committed, NewRun, Outcome, Posted, Started, Store
-from holdfast._store.decisions import check_seen
-from holdfast._store.lineage import Origin
+from holdfast._engine.journal.rows import Message, RunRow, Write
+from holdfast._stores.claim_rules import check_seen
+from holdfast._stores.contract import Committed, NewRun, Outcome, Posted, Started, Store
+from holdfast._stores.lineage import Origin
 
 
 def as_seen(store: Store, run_id: str, seen: str | None) -> Store:

@@ -15,20 +15,21 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import forking, repetition
-from holdfast._core.commands import another_id, command
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.forking import NOT_GIVEN, Cut, Facts
-from holdfast._core.keys import check_run_id
-from holdfast._core.redacting import Redact
-from holdfast._core.resume import moved_to
-from holdfast._core.rows import RunRow
-from holdfast._core.strangers import LenientValues, has_strangers
+from holdfast._engine.decisions.command_lines import another_id, command
+from holdfast._engine.decisions.resume import moved_to
+from holdfast._engine.journal import fork_history
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.fork_history import NOT_GIVEN, Cut, Facts
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_keys import check_run_id
+from holdfast._engine.scripts import repeated_effects
+from holdfast._engine.values.opaque_values import LenientValues, has_strangers
+from holdfast._engine.values.redactor import Redact
 from holdfast._operator.act.action_result import check_actor
 from holdfast._operator.read.readable_values import readable
 from holdfast._operator.read.run_views import existing_row
-from holdfast._store import lineage
-from holdfast._store.contract import NewRun, Store
+from holdfast._stores import lineage
+from holdfast._stores.contract import NewRun, Store
 from holdfast.errors import (
     ClassChanged,
     ConfirmationRequired,
@@ -70,7 +71,7 @@ class Plan(msgspec.Struct):
     cut: Cut
     facts: Facts
     new: NewRun
-    repeats: list[repetition.Repeated]
+    repeats: list[repeated_effects.Repeated]
 
 
 def fork(
@@ -121,7 +122,7 @@ def plan(
     check_run_id(new_run_id)
     row = existing_row(store, run_id)
     entries = store.load(row)
-    cut = forking.cut_before(run_id, before, entries, lineage.borrowed(store, row))
+    cut = fork_history.cut_before(run_id, before, entries, lineage.borrowed(store, row))
     _check_here(cut)
     chunks = lineage.chunks_of(store, row)
     given = _Given(cut, LenientValues(chunks, next_chunk=max(row.next_chunk, 1)))
@@ -131,14 +132,14 @@ def plan(
         given.result(key, value)
     if state is not NOT_GIVEN:
         given.state(state)
-    repeats = repetition.repeated(cut, given.results)
-    old_results, old_states = forking.inherited(cut)
+    repeats = repeated_effects.repeated(cut, given.results)
+    old_results, old_states = fork_history.inherited(cut)
     told = Facts(
         origin=run_id,
         from_seq=max(cut.seq - 1, 0),
         before=cut.step,
         actor=actor,
-        parts=forking.parts_of(cut, entries),
+        parts=fork_history.parts_of(cut, entries),
         differences=given.differences,
         repeats=[effect.step for effect in repeats],
         given=given.digest(digest),
@@ -176,14 +177,14 @@ def make(store: Store, planned: Plan) -> Fork:
         raise RunDeleted(row.run_id)
     if not started.created:
         _same_fork(store, row, told)
-    past = forking.fold(row.run_id, (), lineage.borrowed(store, row))
+    past = fork_history.fold(row.run_id, (), lineage.borrowed(store, row))
     return Fork(
         run_id=row.run_id,
         flow=row.flow,
         origin=told.origin,
         before=told.before,
         borrowed=sum(not record.keeps_place for record in past.records.values()),
-        states=tuple(forking.states_at(past)),
+        states=tuple(fork_history.states_at(past)),
         differences=tuple(told.differences),
         repeats=tuple(told.repeats),
         created=started.created,
@@ -280,7 +281,7 @@ class _Given:
 
     def result(self, key: str, value: Any) -> None:
         """Take a result in the place of the recorded one."""
-        forking.check_given(self.cut, key)
+        fork_history.check_given(self.cut, key)
         record = self.cut.whole.records[key]
         data = {} if record.outcome is None else record.outcome.data()
         node = data.get("result", data.get("value"))

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast._core import durations
-from holdfast._core.durations import Duration
-from holdfast._core.retention import Asked, checked_statuses
-from holdfast._store import sweeping
-from holdfast._store.contract import Progress, Store, no_progress
-from holdfast._store.sweeping import Sweeper, Swept
+from holdfast._engine.values import durations
+from holdfast._engine.values.durations import Duration
+from holdfast._features.retention import store as sweeping
+from holdfast._features.retention.model import Asked, checked_statuses
+from holdfast._features.retention.store import Sweeper, Swept
+from holdfast._stores.contract import Progress, Store, no_progress
 
 
 class Collected(msgspec.Struct, frozen=True):

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec, durations
-from holdfast._core.chunks import Values
-from holdfast._core.memories import PAGE, checked_key, checked_space, encoded
-from holdfast._core.moments import at
-from holdfast._core.rows import Memo
+from holdfast._engine.journal.rows import Memo
+from holdfast._engine.values import codec, durations
+from holdfast._engine.values.chunks import Values
+from holdfast._engine.values.moments import at
+from holdfast._features.memory.model import PAGE, checked_key, checked_space, encoded
 from holdfast._operator.read.readable_values import readable
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 
 class MemoView(msgspec.Struct, frozen=True):

@@ -11,20 +11,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec
-from holdfast._core.approvals import APPROVE
-from holdfast._core.commands import command
-from holdfast._core.keys import check_label
-from holdfast._core.lifecycle import ENDED, HeldReason, Status
-from holdfast._core.messages import ANSWER, SIGNAL, answer_id
-from holdfast._core.rows import Message, Question, RunRow
-from holdfast._core.secrets import masked_value
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.inbox_messages import ANSWER, SIGNAL, answer_id
+from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
+from holdfast._engine.journal.rows import Message, Question, RunRow
+from holdfast._engine.journal.step_keys import check_label
+from holdfast._engine.values import codec
+from holdfast._engine.values.secrets import masked_value
+from holdfast._features.approvals.model import APPROVE
 from holdfast._operator.act.action_result import check_actor
 from holdfast._operator.read.answer_schema import misfit
 from holdfast._operator.read.question_views import LISTED
 from holdfast._operator.read.run_views import existing_row, fold
-from holdfast._store.addresses import place
-from holdfast._store.contract import Posted, Store
+from holdfast._stores.addresses import place
+from holdfast._stores.contract import Posted, Store
 from holdfast.errors import AnswerConflict, RunEnded, RunNotFound, StaleView, UsageError
 
 ID_MAX_CHARS = 200

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast._core.keys import check_label
-from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.rows import RunRow
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_keys import check_label
 from holdfast._operator.act import run_decisions
 from holdfast._operator.read import audit_log, queue_views
-from holdfast._store.contract import Limits, Query, Store
+from holdfast._stores.contract import Limits, Query, Store
 from holdfast.errors import HoldfastError, UsageError
 
 PAGE = 500

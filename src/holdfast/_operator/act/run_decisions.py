@@ -14,14 +14,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec, control
-from holdfast._core.changes import SetKey, TakeMessage
-from holdfast._core.doubted import key_token
-from holdfast._core.effects import NOT_DONE, Done, Failed, NotDone
-from holdfast._core.entries import Draft, Kind
-from holdfast._core.history import History, Record
-from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.resume import (
+from holdfast._engine.decisions import control
+from holdfast._engine.decisions.resume import (
     doubts_of_the_dead,
     draft,
     facts_of,
@@ -31,16 +25,23 @@ from holdfast._core.resume import (
     resume_drafts,
     settle_drafts,
 )
-from holdfast._core.rows import OPEN_KEYS, KeyState, Lease, Message, RunRow, Write
-from holdfast._core.secrets import masked_value
-from holdfast._core.stops import CLASS
-from holdfast._core.writer import is_plain
+from holdfast._engine.journal.changes import SetKey, TakeMessage
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.history import History, Record
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.rows import OPEN_KEYS, KeyState, Lease, Message, RunRow, Write
+from holdfast._engine.scripts.doubt import key_token
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed, NotDone
+from holdfast._engine.scripts.stops import CLASS
+from holdfast._engine.values import codec
+from holdfast._engine.values.node_writer import is_plain
+from holdfast._engine.values.secrets import masked_value
 from holdfast._operator.act import cancellation
 from holdfast._operator.act.action_result import TRIES, Answer, check_actor
 from holdfast._operator.read.answer_schema import misfit, type_in_words
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import existing_row, fold, may_be_taken
-from holdfast._store.contract import Committed, Fenced, Posted, Store
+from holdfast._stores.contract import Committed, Fenced, Posted, Store
 from holdfast.errors import RunBusy, StaleView, UsageError
 
 Decision = Done[Any] | NotDone | Failed

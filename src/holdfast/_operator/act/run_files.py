@@ -8,16 +8,16 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast._core.claims import keys_of_done
-from holdfast._core.elsewhere import from_file
-from holdfast._core.history import History
-from holdfast._core.lifecycle import ENDED
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.moved_runs import from_file
+from holdfast._engine.journal.business_keys import keys_of_done
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import ENDED
+from holdfast._engine.journal.rows import RunRow
 from holdfast._operator.read.run_views import existing_row
-from holdfast._store import exports
-from holdfast._store.contract import Progress, Store, WholeRun, no_progress
-from holdfast._store.families import children
-from holdfast._store.lineage import origin_of
+from holdfast._stores import exports
+from holdfast._stores.contract import Progress, Store, WholeRun, no_progress
+from holdfast._stores.families import children
+from holdfast._stores.lineage import origin_of
 from holdfast.errors import Corrupt, RunDeleted, RunError, StoreLostData, UsageError
 
 T = TypeVar("T")

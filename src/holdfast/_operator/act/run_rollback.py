@@ -12,21 +12,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast._core import control, rollback as core
-from holdfast._core.changes import RUN_ENDS, PostMessage, TakeMessage
-from holdfast._core.commands import command
-from holdfast._core.elsewhere import where_else
-from holdfast._core.history import History
-from holdfast._core.lifecycle import ENDED, Status
-from holdfast._core.resume import doubts_of_the_dead, moved_to
-from holdfast._core.rollback import Effect, Fate, Wanted
-from holdfast._core.rows import Lease, Message, RunRow, Write
+from holdfast._engine.decisions import control
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.decisions.moved_runs import where_else
+from holdfast._engine.decisions.resume import doubts_of_the_dead, moved_to
+from holdfast._engine.journal.changes import RUN_ENDS, PostMessage, TakeMessage
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import ENDED, Status
+from holdfast._engine.journal.rows import Lease, Message, RunRow, Write
+from holdfast._features.rollback import model as core
+from holdfast._features.rollback.model import Effect, Fate, Wanted
 from holdfast._operator.act import action_result, cancellation, run_decisions
 from holdfast._operator.act.action_result import Answer
 from holdfast._operator.read.run_views import existing_row, fold
-from holdfast._store import lineage
-from holdfast._store.contract import Committed, Posted, Store
-from holdfast._store.families import children, open_children
+from holdfast._stores import lineage
+from holdfast._stores.contract import Committed, Posted, Store
+from holdfast._stores.families import children, open_children
 from holdfast.errors import RunDeleted, StaleView, UsageError
 
 TRIES = 20

@@ -6,10 +6,10 @@ import datetime as dt
 
 import msgspec
 
-from holdfast._core.ticks import SECOND_US, Spec, local, zone_of
+from holdfast._features.schedules.model import SECOND_US, Spec, local, zone_of
 from holdfast._operator.read import audit_log
 from holdfast._operator.text import length
-from holdfast._store.contract import Query, ScheduleRow, Store
+from holdfast._stores.contract import Query, ScheduleRow, Store
 from holdfast.errors import UsageError
 
 

@@ -30,16 +30,16 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast._core.commands import command
-from holdfast._core.elsewhere import COPIED_TO, before_copy, may_be_undone_twice
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import FINAL, HeldReason, Status
-from holdfast._core.resume import doubts_of_the_dead, draft, moved_to
-from holdfast._core.rows import Lease, Memo, RunRow, Write
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.decisions.moved_runs import COPIED_TO, before_copy, may_be_undone_twice
+from holdfast._engine.decisions.resume import doubts_of_the_dead, draft, moved_to
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
+from holdfast._engine.journal.rows import Lease, Memo, RunRow, Write
 from holdfast._operator.read.run_views import fold
-from holdfast._store import lineage
-from holdfast._store.addresses import shown
-from holdfast._store.contract import Committed, Limits, Query, ScheduleRow, Store, WholeRun
+from holdfast._stores import lineage
+from holdfast._stores.addresses import shown
+from holdfast._stores.contract import Committed, Limits, Query, ScheduleRow, Store, WholeRun
 from holdfast.errors import Corrupt, RunConflict, RunDeleted, StoreError, StoreLostData, UsageError
 
 PAGE = 500

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from holdfast._operator.cli.exit_codes import OK
 from holdfast._operator.cli.session import DEFAULT_URL, Session, command, open_store
-from holdfast._store.contract import Query, Store
+from holdfast._stores.contract import Query, Store
 
 PROGRAM = "holdfast"
 VARIABLE = "_HOLDFAST_COMPLETE"

@@ -12,9 +12,9 @@ from holdfast._operator.act.store_copy import Fate, Moved, Remembered
 from holdfast._operator.cli.exit_codes import BUSY, DAMAGED, ERROR, NOT_FOUND, OK
 from holdfast._operator.cli.session import Session, command, open_store
 from holdfast._operator.text import count
-from holdfast._store.addresses import NoStore
-from holdfast._store.contract import Store
-from holdfast._store.memory import MemoryStore
+from holdfast._stores.addresses import NoStore
+from holdfast._stores.contract import Store
+from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import UsageError
 
 _CODES = ((Fate.DAMAGED, DAMAGED), (Fate.CONFLICT, ERROR), (Fate.STAYS, ERROR))

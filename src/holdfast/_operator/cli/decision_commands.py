@@ -10,12 +10,12 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast._core.budgets import Budget
-from holdfast._core.commands import command as command_line
-from holdfast._core.control import Stopped
-from holdfast._core.effects import NOT_DONE, Done, Failed
-from holdfast._core.record import is_block
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.decisions.control import Stopped
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_record import is_block
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed
+from holdfast._features.budgets.model import Budget
 from holdfast._operator.act import (
     action_result,
     budget_raise,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast._operator.cli import child_process
-from holdfast._store.addresses import shown
+from holdfast._stores.addresses import shown
 
 
 class Query(msgspec.Struct):
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
 
 def warn(url: str, namespace: str) -> None:
     """Warn if the module that was imported has opened another store than the one that is used."""
-    from holdfast._runtime import logs
+    from holdfast._runtime import log as logs
 
     opened = _opened_default()
     if opened is not None and _same(opened.url) != _same(url):

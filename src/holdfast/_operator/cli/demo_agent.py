@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from holdfast import NOT_DONE, Done, Retry, effect, flow, idempotency_key, step, turns
-from holdfast._core.effects import NotDone
+from holdfast._engine.scripts.doubt_policies import NotDone
 
 RUN_ID = "tide-pools"
 TOPIC = "life in tide pools"

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast._core.history import History
+from holdfast._engine.journal.history import History
 from holdfast._operator.cli.exit_codes import ERROR, OK
 from holdfast._operator.cli.progress_lines import Follower, Lines
 from holdfast._operator.cli.run_process import Order
@@ -31,7 +31,7 @@ from holdfast._operator.cli.supervisor import LOOK_S, Child
 from holdfast._operator.explain import status_report
 from holdfast._operator.read import run_views
 from holdfast._operator.text import count
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import HoldfastError
 
 RUN_ID = "tide-pools"

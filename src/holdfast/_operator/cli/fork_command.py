@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from holdfast._core.forking import NOT_GIVEN
+from holdfast._engine.journal.fork_history import NOT_GIVEN
 from holdfast._operator.act import fork
 from holdfast._operator.cli.child_process import module_named, typed_arguments
 from holdfast._operator.cli.decision_commands import OBJECT, parsed, run_line

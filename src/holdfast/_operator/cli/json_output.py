@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from holdfast._core.comparing import ResumePreview
-from holdfast._core.control import Stopped
-from holdfast._core.findings import Finding
+from holdfast._engine.decisions.control import Stopped
+from holdfast._features.drift.comparison import ResumePreview
+from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.action_result import Answer
 from holdfast._operator.act.fork import Fork
 from holdfast._operator.act.garbage_collection import Collected
@@ -34,7 +34,7 @@ from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.read.run_views import RunSummary, RunView
 from holdfast._operator.read.snapshots import Comparison, SnapshotView, StateView
 from holdfast._operator.read.trends import Trends
-from holdfast._store.words import Damage
+from holdfast._stores.structs import Damage
 
 
 class Field(msgspec.Struct, frozen=True):

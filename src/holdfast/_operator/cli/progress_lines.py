@@ -7,11 +7,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.resume import facts_of
+from holdfast._engine.decisions.resume import facts_of
+from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._operator.cli.session import print_line
 from holdfast._operator.text import clipped, length, visible
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 NAME_CHARS = 28
 _MARKS = {

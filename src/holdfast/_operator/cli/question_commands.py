@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast._core.approvals import APPROVE
-from holdfast._core.commands import command as command_line
+from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._features.approvals.model import APPROVE
 from holdfast._operator.act import message_actions
 from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block
 from holdfast._operator.cli.session import Session, command
@@ -18,7 +18,7 @@ from holdfast._operator.read.answer_schema import misfit, type_in_words, wants_t
 from holdfast._operator.read.question_views import QuestionView
 from holdfast._operator.read.run_views import RunView, existing_row
 from holdfast._operator.text import clipped, length, shown, visible
-from holdfast._store.addresses import NoStore
+from holdfast._stores.addresses import NoStore
 from holdfast.errors import StaleView, UsageError
 
 

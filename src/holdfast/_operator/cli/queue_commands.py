@@ -16,7 +16,7 @@ from holdfast._operator.cli.tables import STYLES, cell, table
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.text import count, length
-from holdfast._store.addresses import NoStore
+from holdfast._stores.addresses import NoStore
 from holdfast.errors import UsageError
 
 # -- queues -------------------------------------------------------------------------------------

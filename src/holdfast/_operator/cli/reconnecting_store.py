@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast._operator.cli.session import Session, open_store
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import StoreFailed
 
 

@@ -219,7 +219,7 @@ def _long(kind: type) -> str:
 
 def _name(kind: type) -> str:
     """Return the name of a class; two have one name, and are told apart by where they stand."""
-    return "Finding (verify)" if _long(kind) == "holdfast._store.words.Damage" else kind.__name__
+    return "Finding (verify)" if _long(kind) == "holdfast._stores.structs.Damage" else kind.__name__
 
 
 # -- the reference of commands ------------------------------------------------------------------

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from holdfast._core.commands import command as command_line
-from holdfast._core.comparing import ResumePreview
-from holdfast._core.drift import Change
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.resume import facts_of
+from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.decisions.resume import facts_of
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._features.drift.comparison import ResumePreview
+from holdfast._features.drift.model import Change
 from holdfast._operator.cli.child_process import module_named
 from holdfast._operator.cli.decision_commands import OBJECT, parsed
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
@@ -27,7 +27,7 @@ from holdfast._operator.cli.supervisor import Child, Supervisor
 from holdfast._operator.read import preflight, run_views
 from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import clipped, count, length, shown
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 # -- run ----------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from holdfast._core.commands import command as command_line
-from holdfast._core.tracing import trace_id_of
+from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.telemetry.trace_ids import trace_id_of
 from holdfast._operator.cli import question_commands
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.session import Session, command
@@ -23,7 +23,7 @@ from holdfast._operator.read.relatives import children_text
 from holdfast._operator.read.run_views import RunView
 from holdfast._operator.read.step_views import StepView
 from holdfast._operator.text import clipped, count, length, shown, visible
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 
 STEPS_SHOWN = 40

@@ -7,15 +7,15 @@ import re
 import click
 from rich.text import Text
 
-from holdfast._core.findings import Found
-from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._features.watchdog.model import Found
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read import run_views
 from holdfast._operator.read.run_views import MOVED, RunSummary
 from holdfast._operator.text import length
-from holdfast._store.addresses import NoStore, place, shown
-from holdfast._store.contract import Query
+from holdfast._stores.addresses import NoStore, place, shown
+from holdfast._stores.contract import Query
 from holdfast.errors import RunNotFound, UsageError
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")

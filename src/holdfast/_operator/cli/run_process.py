@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from holdfast._core.commands import another_id
-from holdfast._core.stops import Unwind
+from holdfast._engine.decisions.command_lines import another_id
+from holdfast._engine.scripts.stops import Unwind
 from holdfast._operator.cli.child_process import (
     find_flow,
     hints_of,
@@ -33,7 +33,7 @@ from holdfast._operator.cli.exit_codes import ERROR, INTERRUPTED, OK, code_of
 from holdfast.errors import HoldfastError, RunConflict, RunError, RunHeld, UsageError
 
 if TYPE_CHECKING:
-    from holdfast._opened import Store
+    from holdfast._api.opened_store import Store
 
 
 LOOK_S = 0.05

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast._core.durations import micros
+from holdfast._engine.values.durations import micros
 from holdfast._operator.cli.exit_codes import OK
 from holdfast._operator.cli.reconnecting_store import reconnecting
 from holdfast._operator.cli.session import Session, command, open_store, os_user

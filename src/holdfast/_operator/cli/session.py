@@ -36,8 +36,8 @@ from holdfast._operator.cli.command_list import SECTIONS
 from holdfast._operator.cli.exit_codes import DAMAGED, OK, code_of
 from holdfast._operator.cli.tables import fitted, folded
 from holdfast._operator.text import visible
-from holdfast._store.addresses import shown as shown_url
-from holdfast._store.contract import Progress, Store, no_progress
+from holdfast._stores.addresses import shown as shown_url
+from holdfast._stores.contract import Progress, Store, no_progress
 from holdfast.errors import (
     ConfirmationRequired,
     HoldfastError,
@@ -349,7 +349,7 @@ def print_line(out: Console, line: Text) -> None:
 
 def open_store(url: str, namespace: str, *, create: bool = True) -> Store:
     """Open a store by its address."""
-    from holdfast._store import locate
+    from holdfast._stores import locate
 
     return locate.open_store(url, namespace=namespace, create=create)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from holdfast._features.retention.store import Swept
 from holdfast._operator.act import garbage_collection, run_files
 from holdfast._operator.act.garbage_collection import Collected
 from holdfast._operator.cli.decision_commands import duration
@@ -16,9 +17,8 @@ from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.read import audit_log
 from holdfast._operator.read.run_views import verified
 from holdfast._operator.text import count
-from holdfast._store.addresses import NoStore, shown
-from holdfast._store.contract import LOST_END, Damage
-from holdfast._store.sweeping import Swept
+from holdfast._stores.addresses import NoStore, shown
+from holdfast._stores.contract import LOST_END, Damage
 from holdfast.errors import UsageError
 
 
@@ -88,8 +88,8 @@ def _restore(session: Session, path: Path) -> None:
     like its own. What happened after the backup was made is not in it, so in runs that it knows, an
     effect without a record goes through its on_doubt before it is executed.
     """
-    from holdfast._store.copies import restore
-    from holdfast._store.locate import parse
+    from holdfast._stores.locate import parse
+    from holdfast._stores.sqlite.backups import restore
 
     if session.url.startswith("memory:"):
         raise UsageError("a store in memory cannot be restored; say where with --url sqlite:///…")

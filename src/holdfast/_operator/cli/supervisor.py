@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._engine.journal.lifecycle import CLAIMABLE
 from holdfast._operator.cli.child_process import start
 from holdfast._operator.cli.exit_codes import ERROR, HELD, INTERRUPTED
 from holdfast._operator.cli.progress_lines import Follower

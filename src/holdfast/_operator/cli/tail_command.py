@@ -14,9 +14,9 @@ import click
 import msgspec
 from rich.text import Text
 
-from holdfast._core.commands import command as command_line
-from holdfast._core.lifecycle import ENDED, Status
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.journal.lifecycle import ENDED, Status
+from holdfast._engine.journal.rows import RunRow
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
 from holdfast._operator.cli.reconnecting_store import WatchedStore
@@ -26,7 +26,7 @@ from holdfast._operator.read import run_views
 from holdfast._operator.read.entry_views import EntryView
 from holdfast._operator.read.run_views import RunSummary
 from holdfast._operator.text import visible
-from holdfast._store.contract import Query, Store
+from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt, StoreError, StoreLostData, StoreTooNew, UsageError
 
 T = TypeVar("T")

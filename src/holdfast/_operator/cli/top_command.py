@@ -36,7 +36,7 @@ from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read.overview import Overview, overview
 from holdfast._operator.text import length
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import HoldfastError, StoreError
 
 # -- keys ---------------------------------------------------------------------------------------

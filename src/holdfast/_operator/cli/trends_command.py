@@ -13,7 +13,7 @@ from holdfast._operator.explain.explanation import WIDTH_CHARS
 from holdfast._operator.read import trends
 from holdfast._operator.read.trends import HOURS_MAX, Trends
 from holdfast._operator.text import length, moment
-from holdfast._store.addresses import NoStore
+from holdfast._stores.addresses import NoStore
 
 WIDTH = 38
 """How many signs a line over time has, so that all of it fits into 80 columns."""

@@ -23,7 +23,7 @@ from holdfast._operator.cli.worker_telemetry import TelemetryOptions
 from holdfast._operator.read.metrics_merge import Family, text_of
 from holdfast._operator.text import count
 from holdfast._operator.web.metrics_server import Health
-from holdfast._store.addresses import shown
+from holdfast._stores.addresses import shown
 from holdfast.errors import StoreError, UsageError
 
 if TYPE_CHECKING:

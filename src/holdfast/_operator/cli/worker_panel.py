@@ -23,7 +23,7 @@ from holdfast._operator.cli.worker_pool import Process, WorkerPool
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView
 from holdfast._operator.text import count, length, visible
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import StoreError
 
 LOOK_S = 1.0

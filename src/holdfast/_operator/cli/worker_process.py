@@ -26,8 +26,8 @@ from holdfast._runtime import registry
 from holdfast.errors import HoldfastError, StoreError, StoreFailed, UsageError
 
 if TYPE_CHECKING:
-    from holdfast._opened import Store
-    from holdfast._runtime.worker import Worker
+    from holdfast._api.opened_store import Store
+    from holdfast._runtime.worker.worker import Worker
 
 REPORT_S = 0.5
 SHOWN_RUNS = 20
@@ -141,7 +141,7 @@ def _ends(ending: threading.Event) -> Callable[[int, FrameType | None], None]:
 def work(order: Order, ending: threading.Event, reports: Reports) -> int:
     """Work until told to end; returns how many runs had to be left to their lease."""
     from holdfast._operator.cli import default_store
-    from holdfast._runtime.worker import Worker
+    from holdfast._runtime.worker.worker import Worker
 
     default_store.warn(order.url, order.namespace)
     instruments = Telemetry(order.wanted)
@@ -176,7 +176,7 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
 def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Store | None:
     """Open the store, and wait for it as long as it cannot be reached; None if told to end."""
     import holdfast
-    from holdfast._runtime import logs
+    from holdfast._runtime import log as logs
 
     pause_s = BACKOFF_S
     waiting = ProcessStatus(name=order.name or "")

@@ -9,19 +9,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.commands import command
-from holdfast._core.doubted import settle_actions
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import FINAL, HeldReason, Status
-from holdfast._core.moments import at
-from holdfast._core.resume import facts_of
-from holdfast._core.rows import Pot, RunRow
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.decisions.resume import facts_of
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
+from holdfast._engine.journal.rows import Pot, RunRow
+from holdfast._engine.scripts.doubt import settle_actions
+from holdfast._engine.values.moments import at
 from holdfast._operator.explain.doubts import key_waited_for
 from holdfast._operator.explain.explanation import Action
 from holdfast._operator.read.budget_views import raise_options, why_used_up
 from holdfast._operator.text import count
-from holdfast._store.contract import Query, Store
-from holdfast._store.families import children, pot_of
+from holdfast._stores.contract import Query, Store
+from holdfast._stores.families import children, pot_of
 from holdfast.errors import Corrupt
 
 NAMED = 3

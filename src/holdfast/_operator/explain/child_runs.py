@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypeGuard
 
-from holdfast._core.commands import command
-from holdfast._core.entries import Entry
-from holdfast._core.history import Record
-from holdfast._core.lifecycle import FINAL, HeldReason, Status
-from holdfast._core.record import facts
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.entries import Entry
+from holdfast._engine.journal.history import Record
+from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_record import facts
 from holdfast._operator.explain.causes import Cause, causes, held_below, in_words
 from holdfast._operator.explain.explanation import Case, Wait
 from holdfast._operator.text import count

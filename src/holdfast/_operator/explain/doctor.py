@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast._core.commands import command
-from holdfast._core.findings import Finding, Severity
-from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._features.watchdog import store as watchdog
+from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._operator.read import question_views, queue_views
 from holdfast._operator.read.run_views import MOVED, reason_of
 from holdfast._operator.text import count
-from holdfast._store import watchdog
-from holdfast._store.addresses import shown
-from holdfast._store.contract import Query, Store
+from holdfast._stores.addresses import shown
+from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt
 
 LOOKED_AT = 1000

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.doubted import DOUBTS
-from holdfast._core.effects import KEY_TTL_S, may_send
-from holdfast._core.history import History, Record
-from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.moments import at
-from holdfast._core.resume import facts_of
-from holdfast._core.rows import KeyState, RunRow, version_seen
+from holdfast._engine.decisions.resume import facts_of
+from holdfast._engine.journal.history import History, Record
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.rows import KeyState, RunRow, version_seen
+from holdfast._engine.scripts.doubt import DOUBTS
+from holdfast._engine.scripts.doubt_policies import KEY_TTL_S, may_send
+from holdfast._engine.values.moments import at
 from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import type_in_words
 from holdfast._operator.read.question_views import Unreadable
@@ -26,7 +26,7 @@ from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import fold
 from holdfast._operator.read.step_views import error_of
 from holdfast._operator.text import ago, clipped, length, moment, visible
-from holdfast._store.contract import Query, Store
+from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt
 
 _WILL = {

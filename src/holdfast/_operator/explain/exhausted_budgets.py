@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast._core.resume import held_facts
+from holdfast._engine.decisions.resume import held_facts
 from holdfast._operator.explain.causes import others_for, raise_command
 from holdfast._operator.explain.explanation import Case
 from holdfast._operator.read.budget_views import budget_of, held_detail, line, why_used_up
 from holdfast._operator.text import count
-from holdfast._store.families import pot_of
+from holdfast._stores.families import pot_of
 
 
 def about_budget(case: Case) -> None:

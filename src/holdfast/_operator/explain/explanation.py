@@ -7,14 +7,14 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast._core.commands import command
-from holdfast._core.history import History
-from holdfast._core.record import is_block
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_record import is_block
 from holdfast._operator.explain import doubts
 from holdfast._operator.read.step_views import counts_of, running_of
 from holdfast._operator.text import ago, moment, visible
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 WIDTH_CHARS = 79
 ALL_IS_WELL = "Nothing needs to be done."

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast._core.commands import command
-from holdfast._core.control import requested
-from holdfast._core.doubted import with_value
-from holdfast._core.entries import Kind
-from holdfast._core.history import History, Record
-from holdfast._core.lifecycle import HeldReason
-from holdfast._core.resume import held_facts, moved_to
-from holdfast._core.rows import OPEN_KEYS, KeyState
-from holdfast._core.scripts import UNCHANGED
-from holdfast._core.stops import CLASS, SORT, VALUE, Tried
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.decisions.control import requested
+from holdfast._engine.decisions.resume import held_facts, moved_to
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.history import History, Record
+from holdfast._engine.journal.lifecycle import HeldReason
+from holdfast._engine.journal.rows import OPEN_KEYS, KeyState
+from holdfast._engine.scripts.doubt import with_value
+from holdfast._engine.scripts.step_script import UNCHANGED
+from holdfast._engine.scripts.stops import CLASS, SORT, VALUE, Tried
 from holdfast._operator.explain import doubts
 from holdfast._operator.explain.exhausted_budgets import held_for_budget
 from holdfast._operator.explain.explanation import Case

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.approvals import APPROVE
-from holdfast._core.durations import shown as shown_length
-from holdfast._core.entries import WAIT_ENDS, Entry, Kind
-from holdfast._core.history import History, Record, State
-from holdfast._core.messages import SIGNAL, answer_id
-from holdfast._core.record import facts
-from holdfast._core.rows import Message
+from holdfast._engine.journal.entries import WAIT_ENDS, Entry, Kind
+from holdfast._engine.journal.history import History, Record, State
+from holdfast._engine.journal.inbox_messages import SIGNAL, answer_id
+from holdfast._engine.journal.rows import Message
+from holdfast._engine.journal.step_record import facts
+from holdfast._engine.values.durations import shown as shown_length
+from holdfast._features.approvals.model import APPROVE
 from holdfast._operator.explain.child_runs import about_children
 from holdfast._operator.explain.explanation import Case, Wait
 from holdfast._operator.read.answer_schema import type_in_words
@@ -24,7 +24,7 @@ from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._operator.read.step_views import error_of
 from holdfast._operator.text import clipped, count, moment, shown
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 
 def waiting(past: History) -> list[tuple[Record, Entry]]:

@@ -11,15 +11,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast._core import forking
-from holdfast._core.commands import command
-from holdfast._core.entries import WAIT_BEGINS
-from holdfast._core.findings import Finding, Found, Severity
-from holdfast._core.history import History, Record, State
-from holdfast._core.lifecycle import Status
-from holdfast._core.resume import facts_of, outcome_is_unknown
-from holdfast._core.rows import KeyState, RunRow
-from holdfast._core.superseding import superseded_by_resume
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.decisions.resume import facts_of, outcome_is_unknown
+from holdfast._engine.journal import fork_history
+from holdfast._engine.journal.entries import WAIT_BEGINS
+from holdfast._engine.journal.history import History, Record, State
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import KeyState, RunRow
+from holdfast._engine.journal.superseded import superseded_by_resume
+from holdfast._features.watchdog import store as watchdog
+from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._operator.explain import doubts, open_waits
 from holdfast._operator.explain.child_runs import about_parent
 from holdfast._operator.explain.exhausted_budgets import about_budget
@@ -44,8 +45,8 @@ from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import FLOW, existing_row, failed_in, fold, may_be_taken
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
 from holdfast._operator.text import clipped, count, length, moment
-from holdfast._store import lineage, watchdog
-from holdfast._store.contract import Store
+from holdfast._stores import lineage
+from holdfast._stores.contract import Store
 from holdfast.errors import Corrupt
 
 
@@ -357,7 +358,7 @@ def about_fork(case: Case) -> None:
     if lent:
         came = "came along and is" if lent == 1 else "came along and are"
         said += f"; {count(lent, 'outcome')} of that run {came} not executed again"
-    states = [f"the state of {turn}" for turn in forking.states_at(case.past)]
+    states = [f"the state of {turn}" for turn in fork_history.states_at(case.past)]
     if states:
         said += f"; {' and '.join(states)} came along"
     case.said.known.append(said + ".")

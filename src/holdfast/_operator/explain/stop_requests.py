@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.commands import command
-from holdfast._core.control import requested
-from holdfast._core.elsewhere import where_else
-from holdfast._core.entries import Kind
-from holdfast._core.lifecycle import ENDED, HeldReason, Status
-from holdfast._core.resume import facts_of, held_facts
-from holdfast._core.rollback import Effect, Fate, effects_to_undo, wanted
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.decisions.control import requested
+from holdfast._engine.decisions.moved_runs import where_else
+from holdfast._engine.decisions.resume import facts_of, held_facts
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
+from holdfast._features.rollback.model import Effect, Fate, effects_to_undo, wanted
 from holdfast._operator.explain.explanation import ALL_IS_WELL, Action, Case, Wait
 from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import pending_stop, us

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec
-from holdfast._core.moments import at
-from holdfast._core.rows import Memo
-from holdfast._store.contract import Store
+from holdfast._engine.journal.rows import Memo
+from holdfast._engine.values import codec
+from holdfast._engine.values.moments import at
+from holdfast._stores.contract import Store
 
 SPACE = "holdfast:audit"
 KEPT_US = 90 * 86_400_000_000

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.budgets import NANOS, dollars, more, why_not
-from holdfast._core.durations import shown
-from holdfast._core.history import History
-from holdfast._core.lifecycle import HeldReason
-from holdfast._core.record import facts
-from holdfast._core.resume import held_facts
-from holdfast._core.rows import Pot, RunRow
-from holdfast._store.contract import Store
-from holdfast._store.families import pot_of
+from holdfast._engine.decisions.resume import held_facts
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import HeldReason
+from holdfast._engine.journal.rows import Pot, RunRow
+from holdfast._engine.journal.step_record import facts
+from holdfast._engine.values.durations import shown
+from holdfast._features.budgets.model import NANOS, dollars, more, why_not
+from holdfast._stores.contract import Store
+from holdfast._stores.families import pot_of
 
 
 class BudgetView(msgspec.Struct, frozen=True):

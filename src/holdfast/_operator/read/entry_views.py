@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.entries import VALUES, Entry, Kind
-from holdfast._core.forking import Facts
-from holdfast._core.moments import at
-from holdfast._core.rows import RunRow
+from holdfast._engine.journal.entries import VALUES, Entry, Kind
+from holdfast._engine.journal.fork_history import Facts
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.values.moments import at
 from holdfast._operator.read.readable_values import Reader
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 
 class EntryView:

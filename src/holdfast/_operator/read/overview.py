@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast._core.lifecycle import Status
-from holdfast._core.moments import at
-from holdfast._core.rows import RunRow
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.values.moments import at
 from holdfast._operator.read import queue_views, run_views
 from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.read.run_views import RunSummary
-from holdfast._store.contract import Query, Store
+from holdfast._stores.contract import Query, Store
 
 SHOWN = 100
 """How many runs of each kind are looked for."""

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast._core import comparing
-from holdfast._core.comparing import CodeNow, ResumePreview
-from holdfast._core.drift import DEFAULTS, Change
-from holdfast._core.entries import Kind
-from holdfast._core.history import History, Record
-from holdfast._core.lifecycle import ENDED
-from holdfast._core.record import facts
-from holdfast._core.repeating import effects_behind
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.redo import effects_behind
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.history import History, Record
+from holdfast._engine.journal.lifecycle import ENDED
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_record import facts
+from holdfast._features.drift import comparison
+from holdfast._features.drift.comparison import CodeNow, ResumePreview
+from holdfast._features.drift.model import DEFAULTS, Change
 from holdfast._operator.read.run_views import may_be_taken
-from holdfast._store import lineage
-from holdfast._store.contract import Store
+from holdfast._stores import lineage
+from holdfast._stores.contract import Store
 
 
 def replayed_history(store: Store, row: RunRow) -> History:
@@ -44,7 +44,7 @@ def report(
     """Return what a run would find. `now` is what the code of this process says, None without it;
     `seen` are facts that were looked at with it and have changed, `looked_at` the steps of all."""
     at_us = store.now_us()
-    changes = comparing.found(past, row.flow, now or CodeNow(), at_us)
+    changes = comparison.found(past, row.flow, now or CodeNow(), at_us)
     unseen: list[str] = []
     if now is None:
         unseen.append("code, versions and expired results: the flow is not known in this process")
@@ -70,7 +70,7 @@ def report(
         str(last.kind),
         row.owner is not None and row.status not in ENDED and may_be_taken(store, row),
         tuple(_whole(store, row, change) for change in changes),
-        comparing.redone(past),
+        comparison.redone(past),
         tuple(record.key for record in past.open_doubts()),
         tuple(unseen),
     )

@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.approvals import APPROVE
-from holdfast._core.commands import command
-from holdfast._core.lifecycle import ENDED
-from holdfast._core.messages import answer_id
-from holdfast._core.moments import at
-from holdfast._core.rows import Question, RunRow
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.inbox_messages import answer_id
+from holdfast._engine.journal.lifecycle import ENDED
+from holdfast._engine.journal.rows import Question, RunRow
+from holdfast._engine.values.moments import at
+from holdfast._features.approvals.model import APPROVE
 from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import placeholder
 from holdfast._operator.read.message_views import did_not_fit, messages_of
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import existing_row, fold
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import Corrupt
 
 LISTED = 10_000

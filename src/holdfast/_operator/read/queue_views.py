@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.rows import RunRow
-from holdfast._store.contract import Limits, Pulse, QueueState, Store
-from holdfast._store.decisions import queue_of
+from holdfast._engine.journal.rows import RunRow
+from holdfast._stores.claim_rules import queue_of
+from holdfast._stores.contract import Limits, Pulse, QueueState, Store
 
 
 class Alone(msgspec.Struct, frozen=True):

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast._core.chunks import Values
-from holdfast._core.leaves import LEAF_BY_TAG
-from holdfast._core.reader import damaged, from_json, parts_of
-from holdfast._core.rows import RunRow
-from holdfast._store import lineage
-from holdfast._store.contract import Store
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.values.chunks import Values
+from holdfast._engine.values.node_reader import damaged, from_json, parts_of
+from holdfast._engine.values.scalars import LEAF_BY_TAG
+from holdfast._stores import lineage
+from holdfast._stores.contract import Store
 from holdfast.errors import ClassChanged, Corrupt, RunError, StoreError
 
 LISTS_KEPT = 4

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast._core.history import History
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import RunRow
-from holdfast._store import lineage
-from holdfast._store.contract import Store
-from holdfast._store.families import children
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._stores import lineage
+from holdfast._stores.contract import Store
+from holdfast._stores.families import children
 
 # -- parents and children -----------------------------------------------------------------------
 

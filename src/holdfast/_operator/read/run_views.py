@@ -13,16 +13,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.control import CANCEL, PAUSE
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.findings import Found
-from holdfast._core.history import History
-from holdfast._core.keys import is_undo
-from holdfast._core.lifecycle import CLAIMABLE, FINAL, HeldReason, Status
-from holdfast._core.masks import masked
-from holdfast._core.moments import at
-from holdfast._core.resume import facts_of, held_facts
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.control import CANCEL, PAUSE
+from holdfast._engine.decisions.resume import facts_of, held_facts
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import CLAIMABLE, FINAL, HeldReason, Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_keys import is_undo
+from holdfast._engine.values.masks import masked
+from holdfast._engine.values.moments import at
+from holdfast._features.watchdog import store as watchdog
+from holdfast._features.watchdog.model import Found
 from holdfast._operator.read import relatives
 from holdfast._operator.read.budget_views import BudgetView, budget_of, held_detail
 from holdfast._operator.read.entry_views import EntryView, outside
@@ -39,9 +40,9 @@ from holdfast._operator.read.step_views import (
     running_of,
     step_views,
 )
-from holdfast._store import lineage, watchdog
-from holdfast._store.addresses import place
-from holdfast._store.contract import Damage, Progress, Query, Store, no_progress
+from holdfast._stores import lineage
+from holdfast._stores.addresses import place
+from holdfast._stores.contract import Damage, Progress, Query, Store, no_progress
 from holdfast.errors import Corrupt, RunDeleted, RunNotFound, UsageError
 
 # -- requests to stop that are not carried out yet ----------------------------------------------

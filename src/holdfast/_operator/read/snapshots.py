@@ -16,15 +16,15 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from holdfast._core.commands import command
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.moments import at
-from holdfast._core.record import facts
-from holdfast._core.rows import RunRow
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_record import facts
+from holdfast._engine.values.moments import at
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import existing_row
-from holdfast._store import lineage
-from holdfast._store.contract import Store
+from holdfast._stores import lineage
+from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 
 # -- what changed between two values ------------------------------------------------------------

@@ -10,13 +10,13 @@ import datetime as dt
 
 import msgspec
 
-from holdfast._core.entries import Entry, Kind
-from holdfast._core.history import History, Record, State
-from holdfast._core.keys import name_of
-from holdfast._core.moments import at
-from holdfast._core.record import facts
-from holdfast._core.resume import facts_of
-from holdfast._core.rows import DONE
+from holdfast._engine.decisions.resume import facts_of
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.history import History, Record, State
+from holdfast._engine.journal.rows import DONE
+from holdfast._engine.journal.step_keys import name_of
+from holdfast._engine.journal.step_record import facts
+from holdfast._engine.values.moments import at
 
 # -- how long a step was at work ----------------------------------------------------------------
 

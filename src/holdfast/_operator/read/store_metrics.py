@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast._core.findings import Finding, Found
-from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.rows import RunRow
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.rows import RunRow
+from holdfast._features.watchdog import store as watchdog
+from holdfast._features.watchdog.model import Finding, Found
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.metrics_merge import Family, text_of
 from holdfast._operator.read.trends import trends
-from holdfast._store import watchdog
-from holdfast._store.contract import Query, Store
+from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt
 
 SERIES_MAX = 500

@@ -19,16 +19,16 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast._core.approvals import APPROVE
-from holdfast._core.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
-from holdfast._core.keys import name_of, scope_of
-from holdfast._core.lifecycle import ENDED, ClaimedBecause, Status
-from holdfast._core.moments import at
-from holdfast._core.record import facts
-from holdfast._core.rows import GIVES_BACK, RunRow
+from holdfast._engine.journal.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
+from holdfast._engine.journal.lifecycle import ENDED, ClaimedBecause, Status
+from holdfast._engine.journal.rows import GIVES_BACK, RunRow
+from holdfast._engine.journal.step_keys import name_of, scope_of
+from holdfast._engine.journal.step_record import facts
+from holdfast._engine.values.moments import at
+from holdfast._features.approvals.model import APPROVE
 from holdfast._operator.read.run_views import existing_row
-from holdfast._store import lineage
-from holdfast._store.contract import Store
+from holdfast._stores import lineage
+from holdfast._stores.contract import Store
 
 # -- bars ---------------------------------------------------------------------------------------
 

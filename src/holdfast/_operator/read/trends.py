@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from holdfast._core.measures import MINUTE_US, Counts, Measure, minute_of, percentile
-from holdfast._core.moments import at
+from holdfast._engine.values.moments import at
+from holdfast._features.measures.model import MINUTE_US, Counts, Measure, minute_of, percentile
 from holdfast._operator.text import count, moment
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import Corrupt, UsageError
 
 LOST = (

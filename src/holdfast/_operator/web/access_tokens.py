@@ -27,9 +27,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast._store import filesystem
-from holdfast._store.addresses import full
-from holdfast._store.contract import Store
+from holdfast._stores.addresses import full
+from holdfast._stores.contract import Store
+from holdfast._stores.sqlite import filesystem
 from holdfast.errors import UsageError
 
 PREFIX = "hft_"

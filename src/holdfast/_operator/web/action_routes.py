@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from holdfast._core.budgets import Budget
-from holdfast._core.control import Stopped
-from holdfast._core.effects import NOT_DONE, Done, Failed
-from holdfast._core.lifecycle import CLAIMABLE, Status
-from holdfast._core.resume import outcome_is_unknown
-from holdfast._core.superseding import superseded_by_resume
+from holdfast._engine.decisions.control import Stopped
+from holdfast._engine.decisions.resume import outcome_is_unknown
+from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
+from holdfast._engine.journal.superseded import superseded_by_resume
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed
+from holdfast._features.budgets.model import Budget
 from holdfast._operator.act import (
     action_result,
     budget_raise,
@@ -37,7 +37,7 @@ from holdfast._operator.web.browser_sessions import LIFE_S, set_cookie
 from holdfast._operator.web.gate import unauthorised
 from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.routes import API, Ask, Nothing, Route
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import ConfirmationRequired, Corrupt, RunHeld, UsageError
 
 WAIT_S = 3.0

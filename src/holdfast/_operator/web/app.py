@@ -35,7 +35,7 @@ from holdfast._operator.web.gate import SAFE, Door, Front, Gate, nobody
 from holdfast._operator.web.headers import KEPT, Application, Headers
 from holdfast._operator.web.http_responses import Problem, answer, failure, refusal
 from holdfast._operator.web.routes import Ask, Route, Site, body_of, query_of
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import HoldfastError
 
 # -- pages --------------------------------------------------------------------------------------

@@ -15,15 +15,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.lifecycle import FINAL
-from holdfast._core.rows import version_seen
+from holdfast._engine.journal.lifecycle import FINAL
+from holdfast._engine.journal.rows import version_seen
 from holdfast._operator.read import run_views
 from holdfast._operator.web import request_models
 from holdfast._operator.web.access_tokens import Role
 from holdfast._operator.web.http_responses import encoded
 from holdfast._operator.web.journals import entry_data
 from holdfast._operator.web.routes import API, Ask, Route
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import HoldfastError
 
 KEEP_ALIVE_S = 15.0

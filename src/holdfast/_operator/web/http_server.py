@@ -32,7 +32,7 @@ from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.app import application
 from holdfast._operator.web.event_streams import Changes
 from holdfast._operator.web.gate import Front
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 
 # -- slow clients -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from holdfast._operator.read import run_views
 from holdfast._operator.read.entry_views import EntryView
 from holdfast._operator.web import request_models, response_models
 from holdfast._operator.web.routes import Ask
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 CLIPPED = "…clipped"
 VALUE_BYTES = 64 << 10

@@ -6,12 +6,13 @@ import datetime as dt
 
 import msgspec
 
-from holdfast._core import forking
-from holdfast._core.durations import micros
-from holdfast._core.lifecycle import CLAIMABLE, Status
-from holdfast._core.moments import at
-from holdfast._core.rows import RunRow, version_seen
-from holdfast._core.tracing import trace_id_of
+from holdfast._engine.journal import fork_history
+from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
+from holdfast._engine.journal.rows import RunRow, version_seen
+from holdfast._engine.telemetry.trace_ids import trace_id_of
+from holdfast._engine.values.durations import micros
+from holdfast._engine.values.moments import at
+from holdfast._features.watchdog import store as watchdog
 from holdfast._operator.act import fork as forks, run_rollback, schedule_admin
 from holdfast._operator.explain import (
     causes,
@@ -35,9 +36,9 @@ from holdfast._operator.web.access_tokens import Role
 from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.journals import clipped, entries
 from holdfast._operator.web.routes import API, Ask, Route
-from holdfast._store import lineage, watchdog
-from holdfast._store.addresses import shown
-from holdfast._store.contract import Query, Store
+from holdfast._stores import lineage
+from holdfast._stores.addresses import shown
+from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt, UsageError
 
 STATE_BYTES = 2 << 20
@@ -146,7 +147,7 @@ def run(ask: Ask) -> response_models.Run:
     store, row = ask.store, run_views.existing_row(ask.store, asked.id)
     try:
         entries = store.load(row)
-        past = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
+        past = fork_history.fold(row.run_id, entries, lineage.borrowed(store, row))
         view = run_views.view_of(store, row, past, plain=True, steps=asked.steps)
     except Corrupt as damage:
         said = explaining.damaged(store, row, damage)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.comparing import ResumePreview
-from holdfast._core.findings import Finding
+from holdfast._features.drift.comparison import ResumePreview
+from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.run_rollback import RollbackPlan
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.explain.causes import Cause

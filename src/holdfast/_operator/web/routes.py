@@ -20,7 +20,7 @@ from holdfast._operator.web.browser_sessions import Session, Sessions, Visitor
 from holdfast._operator.web.gate import Door, Front
 from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.limits import Failures, Rate
-from holdfast._store.contract import Store
+from holdfast._stores.contract import Store
 
 QUERY_FIELDS_MAX = 50
 API = "/api/v1"

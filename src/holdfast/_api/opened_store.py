@@ -1,0 +1,300 @@
+"""`holdfast.open` and `Store`: the object through which runs are seen and acted on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast._api.handle import Emitted, Handle, stream
+from holdfast._api.store_actions import Acting, actor_or_user
+from holdfast._api.store_housekeeping import Housekeeping
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.values.redactor import Redact
+from holdfast._features.alerts import runtime as alerting
+from holdfast._features.watchdog.model import Watchdog, checked_watch
+from holdfast._runtime import engine as engines
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.worker.recovery_pass import recover
+from holdfast._stores import contract
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._features.drift.comparison import ResumePreview
+    from holdfast._features.watchdog.model import Finding
+    from holdfast._operator.act.schedule_admin import ScheduleView
+    from holdfast._operator.explain.explanation import Explanation
+    from holdfast._operator.read.entry_views import EntryView
+    from holdfast._operator.read.question_views import QuestionView
+    from holdfast._operator.read.queue_views import QueueView, WorkerView
+    from holdfast._operator.read.run_views import RunSummary, RunView
+    from holdfast._runtime.worker.worker import Worker
+
+    # Named, because inside `Store` the word `list` is one of its operations.
+    Summaries = list[RunSummary]
+    Entries = list[EntryView]
+    Findings = list[contract.Damage]
+    FoundThings = list[Finding]
+    RunIds = list[str]
+    QueueViews = list[QueueView]
+    QuestionViews = list[QuestionView]
+    WorkerViews = list[WorkerView]
+    ScheduleViews = list[ScheduleView]
+
+
+class Store(Acting, Housekeeping):
+    """An opened store. A context manager; `close()` releases everything."""
+
+    def __init__(self, kept: contract.Store, engine: Engine) -> None:
+        self.kept = kept
+        self.engine = engine
+
+    def __repr__(self) -> str:
+        return f"<store {self.kept.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where it is kept."""
+        return self.kept.url
+
+    def close(self) -> None:
+        """Release everything; safe to call twice."""
+        alerting.close(self.engine)
+        self.engine.close()
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> RunView:
+        """Return all about one run; raises RunNotFound."""
+        from holdfast._operator.read import run_views
+
+        return run_views.view(self.kept, run_id)
+
+    def runs(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        flow: str | None = None,
+        tag: tuple[str, str] | None = None,
+        older_than: dt.timedelta | None = None,
+        queue: str | None = None,
+        held_reason: str | None = None,
+        version: str | None = None,
+        parent: str | None = None,
+        finding: str | None = None,
+        limit: int = 100,
+    ) -> Summaries:
+        """Return runs, newest first. `held_reason` is that of held ones, such as "quarantined";
+        `parent` is the run whose children are meant; `finding` is what the watchdog finds in them
+        now, such as "stuck"."""
+        from holdfast._operator.read import run_views
+
+        before_us = None
+        if older_than is not None:
+            before_us = self.kept.now_us() - int(older_than.total_seconds() * 1e6)
+        query = contract.Query(
+            status=_statuses(status),
+            flow=flow,
+            tag=tag,
+            updated_before_us=before_us,
+            queue=queue,
+            held_reason=held_reason,
+            parent=parent,
+            limit=limit,
+        )
+        return run_views.summaries(self.kept, query, version, finding)
+
+    def history(self, run_id: str) -> Entries:
+        """Return the entries of a run's journal, in order."""
+        from holdfast._operator.read import run_views
+
+        return run_views.history(self.kept, run_id)
+
+    def explain(self, run_id: str) -> Explanation:
+        """Say what is the case, what is known, what is not, and the next safe action."""
+        from holdfast._operator.explain import status_report
+
+        return status_report.explain(self.kept, run_id)
+
+    def findings(self, run_id: str | None = None) -> FoundThings:
+        """Return what the watchdog finds in the open and failed runs now; of one run, also what was
+        noted before and is over."""
+        from holdfast._features.watchdog import store as watchdog
+        from holdfast._operator.read import run_views
+
+        if run_id is None:
+            return [*watchdog.of_store(self.kept)]
+        return watchdog.of_run(self.kept, run_views.existing_row(self.kept, run_id))
+
+    def preview_resume(self, run_id: str) -> ResumePreview:
+        """Say what a run would find if it went on now, without resuming it: how long it stood still,
+        what has changed, what is executed again, what is in doubt. What it watches is looked at if
+        its flow is known in this process."""
+        from holdfast._features.drift import preview as looking
+        from holdfast._operator.read import preflight, run_views
+
+        row = run_views.existing_row(self.kept, run_id)
+        past = preflight.replayed_history(self.kept, row)
+        now, seen, looked_at = looking.looked(self.engine, row, past)
+        return preflight.report(self.kept, row, past, now, seen, looked_at)
+
+    def questions(
+        self, *, to: str | None = None, run_id: str | None = None, limit: int = 100
+    ) -> QuestionViews:
+        """Return what runs ask people and nobody has answered yet, oldest first."""
+        from holdfast._operator.read import question_views
+
+        return question_views.questions(self.kept, to=to, run_id=run_id, limit=limit)
+
+    def queues(self) -> QueueViews:
+        """Return the queues, by name: what waits, what is at work, limits, saturation."""
+        from holdfast._operator.read import queue_views
+
+        return queue_views.queues(self.kept)
+
+    def schedules(self) -> ScheduleViews:
+        """Return the schedules, by name: when they are due next, what became of the last run."""
+        from holdfast._operator.act import schedule_admin
+
+        return schedule_admin.schedules(self.kept)
+
+    def workers(self) -> WorkerViews:
+        """Return the workers that are alive, of all processes."""
+        from holdfast._operator.read import queue_views
+
+        return queue_views.workers(self.kept)
+
+    def handle(self, run_id: str) -> Handle[Any]:
+        """Return a handle to a run."""
+        from holdfast._operator.read import run_views
+
+        run_views.existing_row(self.kept, run_id)
+        return Handle(self.engine, run_id)
+
+    def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
+        """Yield what a run emits behind entry number `after`, until it goes no further."""
+        return stream(self.engine, run_id, after)
+
+    def worker(
+        self,
+        *,
+        flows: Iterable[Any] | None = None,
+        queues: Iterable[str] | None = None,
+        concurrency: int = 50,
+        drain_s: float = 20.0,
+        name: str | None = None,
+    ) -> Worker:
+        """Return a worker: `async with store.worker(flows=[…]):` in a web app's lifespan, or `with`.
+
+        It takes runs that are due, of these flows (all that are known, if none are given) and
+        these queues (all), and executes up to `concurrency` at one time. At its end it waits up to
+        `drain_s` seconds for what is at work, then gives the rest back to other workers.
+        """
+        from holdfast._runtime.worker.worker import Worker
+
+        return Worker(
+            self.engine,
+            flows=flows,
+            queues=queues,
+            concurrency=concurrency,
+            drain_s=drain_s,
+            name=name,
+        )
+
+    def recover(self, *, limit: int = 1000) -> RunIds:
+        """One pass of what a worker does: take up every stranded run whose flow is known here.
+
+        Returns the ids of the runs that were executed, whatever came out.
+        """
+        return recover(self.engine, limit)
+
+    def run_watchdog(self, run_id: str | None = None) -> FoundThings:
+        """Look for findings once, as a worker does about once a minute, and do what `watchdog=` of
+        their flows says; returns those that something was done about now."""
+        from holdfast._features.watchdog import watchdog_loop
+        from holdfast._runtime import registry
+
+        return watchdog_loop.patrol(self.engine, registry.flows, run_id)
+
+    def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
+        """Check everything that is stored; an empty list means that all is well. An id that no run
+        has is RunNotFound."""
+        from holdfast._operator.read.run_views import verified
+
+        return verified(self.kept, run_ids)
+
+    def backup(self, path: str) -> None:
+        """Write a consistent copy to a new file."""
+        self.kept.backup(path)
+
+    def accept_data_loss(self, *, actor: str | None = None) -> str:
+        """Accept a store that lost acknowledged records; says what was accepted."""
+        from holdfast._operator.read import audit_log
+
+        who = actor_or_user(actor)
+        accepted = self.kept.adopt(who)
+        audit_log.record(self.kept, who, "store", "adopted", lost=accepted)
+        return accepted
+
+
+def open(
+    url: str | None = None,
+    *,
+    namespace: str = "default",
+    default: bool = True,
+    lease_s: float = 30.0,
+    redact: Redact | None = None,
+    watchdog: Watchdog | None = None,
+) -> Store:
+    """Open a store, and make it the one that runs of this process use.
+
+    URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/database`,
+    `memory:`. Without one it is HOLDFAST_URL, or `holdfast.db` in the current folder; a process that
+    opens nothing uses that by itself.
+
+    `watchdog=Watchdog(…)` is what the watchdog does about runs of flows that declare none.
+    `redact(path, value)` is called with every part of what runs write (arguments, results, errors,
+    state, progress, what is emitted), and returns what is stored in its place.
+    """
+    from holdfast._stores.locate import open_store
+
+    checked_watch("open", watchdog)
+    if url is not None and not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"open({url!r}): the store is a text such as 'sqlite:///runs.db', "
+            "'postgresql://user@host/database' or 'memory:'"
+        )
+    if not isinstance(namespace, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"open(namespace={namespace!r}): namespace is a text")
+    if not isinstance(lease_s, int | float) or lease_s <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"open(lease_s={lease_s!r}): lease_s is seconds above 0")
+    address = engines.url_at_hand() if url is None else url
+    kept = open_store(address, namespace=namespace, lease_s=lease_s)
+    engine = Engine(kept)
+    engine.address = address
+    engine.own_redact = redact
+    engine.watch = watchdog
+    if default:
+        try:
+            engines.set_default(engine)
+        except UsageError:
+            engine.close()
+            raise
+    return Store(kept, engine)
+
+
+def _statuses(status: str | Sequence[str] | None) -> Sequence[Status] | None:
+    if status is None:
+        return None
+    names = [status] if isinstance(status, str) else list(status)
+    try:
+        return [Status(name) for name in names]
+    except ValueError:
+        known = ", ".join(member.value for member in Status)
+        raise UsageError(f"status={status!r}: one of {known}") from None

@@ -1,0 +1,261 @@
+"""What never waits: the recorded clock, randomness and ids of a flow, and what a step can ask.
+
+A flow that looks at the time or at chance would take another way on replay. These functions record
+what they saw, so that it sees the same again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.step_record import EMITTED, SCOPE, VALUE, Record
+from holdfast._engine.scripts.requests import Spec, StepCall
+from holdfast._engine.scripts.step_script import find
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.values.masks import masked
+from holdfast._engine.values.redactor import redact_text
+from holdfast._features.budgets.model import added
+from holdfast._features.budgets.runtime import priced
+from holdfast._runtime.execution import key_override
+from holdfast._runtime.execution.fingerprints import fingerprint
+from holdfast._runtime.execution.frames import Frame, current, in_flow, in_step
+from holdfast.errors import ClassChanged, UsageError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+def now() -> dt.datetime:
+    """Return the time, in UTC; the same again on replay."""
+    moment: dt.datetime = _recorded("now", _moment)
+    return moment
+
+
+def rng() -> random.Random:
+    """Return a random generator whose seed is recorded."""
+    seed: int = _recorded("rng", lambda _us: int.from_bytes(os.urandom(8)) >> 1)
+    return random.Random(seed)  # noqa: S311 - repeatable on purpose
+
+
+def uuid4() -> UUID:
+    """Return a random UUID; the same again on replay."""
+    from uuid import UUID, uuid4  # Loads much.
+
+    made: str = _recorded("uuid4", lambda _us: str(uuid4()))
+    return UUID(made)
+
+
+def _moment(at_us: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(at_us / 1e6, dt.UTC)
+
+
+def _recorded(name: str, make: Callable[[int], Any]) -> Any:
+    frame = in_flow(f"holdfast.{name}()")
+    execution = frame.execution
+    execution.check()
+    key, position = key_override.take(frame, name, key_override.given())
+    call = StepCall(Spec(name), key, position, None, "", None)
+    record = _found(frame, call, VALUE)
+    if record is not None and record.outcome is not None:
+        execution.consumed.add(key)
+        execution.unreplayed -= 1
+        return execution.read(bytes(record.outcome.data()["value"]), key)
+    at_us = execution.engine.now_us()
+    with execution.lock:
+        node, value = execution.values.copy(make(at_us), name)
+        body = b'{"value":%b}' % node
+        draft = Draft(Kind.VALUE_RECORDED, at_us, key, position=position, body=body)
+        execution.recorder.write([draft], lazily=True)
+    return value
+
+
+def _found(frame: Frame, call: StepCall, sort: str) -> Record | None:
+    try:
+        return find(call, frame.execution.history, frame.execution.decode, sort)
+    except Unwind as unwind:
+        raise frame.execution.stop(unwind) from None
+    except ClassChanged as changed:
+        raise frame.execution.class_changed(changed, call.key) from None
+
+
+def take_place(frame: Frame, call: StepCall, body: bytes = b"{}") -> Record | None:
+    """Take the place of a loop or of branches; returns the record, if it was taken before."""
+    execution = frame.execution
+    record = _found(frame, call, SCOPE)
+    if record is not None:
+        execution.consumed.add(call.key)
+        execution.unreplayed -= 1
+    elif not execution.ended:
+        at_us = execution.engine.now_us()
+        draft = Draft(Kind.SCOPE_OPENED, at_us, call.key, position=call.position, body=body)
+        draft.args_digest = call.args_digest
+        execution.recorder.write([draft], lazily=True)
+    return record
+
+
+def emit(value: Any) -> None:
+    """Send a value to whoever follows the run's stream; from a flow or a step."""
+    frame = current.get()
+    if frame is None:
+        raise UsageError("holdfast.emit(…) is called inside a flow or a step")
+    execution = frame.execution
+    execution.check()
+    if frame.call is not None:
+        key, attempt, position = frame.call.key, frame.call.attempt, None
+    else:
+        key, position = key_override.take(frame, "emit", key_override.given())
+        attempt = 0
+        call = StepCall(Spec("emit"), key, position, None, "", None)
+        if _found(frame, call, EMITTED) is not None:
+            execution.consumed.add(key)
+            execution.unreplayed -= 1
+            return
+    with execution.lock:
+        if frame.attempt_has_ended():
+            return  # Nobody waits any more for what an abandoned thread says.
+        body = b'{"value":%b}' % execution.values.encode(value, "emit")
+        if frame.call is not None and frame.call.emitting != attempt:
+            # An attempt that died has left values with this very number: tell them apart.
+            body = b'{"begins":true,' + body[1:]
+            frame.call.emitting = attempt
+        at_us = execution.engine.now_us()
+        draft = Draft(Kind.EMITTED, at_us, key, attempt, position, body=body)
+        recorder = execution.recorder
+        before = [] if frame.call is None else recorder.start_of(frame.call)
+        recorder.write([*before, draft], recorder.in_background)
+
+
+def idempotency_key() -> str:
+    """Inside an effect: the key to show to the other side; the same on every attempt."""
+    frame = in_step("holdfast.idempotency_key()")
+    assert frame.call is not None
+    return frame.call.idempotency_key or frame.execution.derived_key(frame.call.key)
+
+
+def record_usage(
+    *,
+    model: str | None = None,
+    input_tokens: int = 0,
+    output_tokens: int = 0,
+    cost_usd: float | Decimal | None = None,
+    prompt: Any = None,
+    tools: Any = None,
+    **more: Any,
+) -> None:
+    """Inside a step: say what a model call used. It is recorded and added up for the run. Without
+    `cost` (dollars), the tokens are priced by what `holdfast.pricing.set_prices` was told of the model. Of
+    `prompt` and `tools` fingerprints are kept: a run that goes on later tells if they are others."""
+    frame = in_step("holdfast.context.record_usage(…)")
+    call = frame.call
+    assert call is not None
+    used: dict[str, Any] = dict(call.usage or {})
+    amounts: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+    if cost_usd is not None:
+        amounts["cost"] = float(cost_usd) if isinstance(cost_usd, Decimal) else cost_usd
+    if "cost" in more:
+        raise UsageError(
+            "record_usage(cost_usd=…): the cost of a model call is cost_usd=, in dollars"
+        )
+    for name, amount in amounts.items():
+        if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"record_usage({name}={amount!r}): a number, not negative")
+        if amount - amount != 0:
+            raise UsageError(f"record_usage({name}={amount!r}): a finite number")
+        if amount:
+            used[name] = added(name, used.get(name, 0), amount)
+    if model is not None:
+        used["model"] = masked(str(model))
+    if cost_usd is not None:
+        used.setdefault("cost", 0)  # A call that cost nothing is not one that nobody knows of.
+    elif input_tokens or output_tokens:
+        worth = priced(frame.execution, used, input_tokens, output_tokens)
+        if worth is not None:
+            used["cost"] = added("cost", used.get("cost", 0), worth)
+    known = {"prompt": prompt, "tools": tools}
+    used.update({n: fingerprint(value) for n, value in known.items() if value is not None})
+    redact = frame.execution.engine.redact
+    for name, value in more.items():
+        used[name] = redact_text(str(value), f"{call.key}: usage.{name}", redact)
+    call.usage = used
+
+
+def save_progress(value: Any) -> None:
+    """Inside a step: note how far it is; a later attempt finds it with `load_progress()`."""
+    frame = in_step("holdfast.context.save_progress(…)")
+    call, execution = frame.call, frame.execution
+    assert call is not None
+    if call.spec.transaction:
+        raise UsageError(
+            f"{call.key} has transaction=True: it happens all at once or not at all, so there is "
+            "no progress that a later attempt could go on from"
+        )
+    execution.check()
+    with execution.lock:
+        if frame.attempt_has_ended():
+            return  # Nobody waits any more for what an abandoned thread says.
+        node, kept = execution.values.copy(value, f"{call.key}: progress")
+        at_us = execution.engine.now_us()
+        draft = Draft(
+            Kind.STEP_PROGRESSED,
+            at_us,
+            call.key,
+            call.attempt,
+            call.position,
+            call.args_digest,
+            body=b'{"value":%b}' % node,
+        )
+        recorder = execution.recorder
+        recorder.write([*recorder.start_of(call), draft], recorder.in_background)
+        execution.progress[call.key] = kept
+
+
+def load_progress() -> Any:
+    """Inside a step: what the last `save_progress(…)` of this step noted, in any attempt; or None."""
+    frame = in_step("holdfast.context.load_progress()")
+    call, execution = frame.call, frame.execution
+    assert call is not None
+    if call.key in execution.progress:
+        return execution.progress[call.key]
+    record = execution.history.records.get(call.key)
+    if record is None or record.progress is None:
+        return None
+    return execution.read(bytes(record.progress.data()["value"]), call.key)
+
+
+def is_replaying() -> bool:
+    """Say whether the flow is still being replayed: what it does now happened before."""
+    frame = current.get()
+    if frame is None or frame.call is not None:
+        return False
+    execution = frame.execution
+    if execution.lease.row.origin is not None and execution.recorder.snapshots.has_written:
+        return False  # A fork need not ask for all that it borrowed.
+    return execution.unreplayed > 0
+
+
+class CurrentRun:
+    """What code can know of the run that it is part of."""
+
+    def __init__(self, frame: Frame) -> None:
+        row = frame.execution.lease.row
+        self.run_id = row.run_id
+        self.flow = row.flow
+        self.generation = frame.execution.generation
+        self.step = frame.call.key if frame.call is not None else None
+        self.attempt = frame.attempt or None
+        self.awaits = frame.awaits
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id!r} of {self.flow}>"
+
+
+def current_run() -> CurrentRun | None:
+    """Return the run that this code is part of, or None outside any run."""
+    frame = current.get()
+    return None if frame is None else CurrentRun(frame)

@@ -1,0 +1,238 @@
+"""The fold of a run's entries: everything that replay asks of the past. Pure.
+
+What is written is checked again when it is read: gapless numbers, one outcome per step, legal
+transitions. `match` is the heart of replay: it gives a call its record, or None (run it live),
+or raises `Divergence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast._engine.journal.entries import Entry
+from holdfast._engine.journal.fold import FOLD, Folding
+from holdfast._engine.journal.lifecycle import Status, next_status
+from holdfast._engine.journal.reach import Reach
+from holdfast._engine.journal.step_keys import name_of
+from holdfast._engine.journal.step_record import OUTCOMES, Accepted, Record, State, facts
+from holdfast._features.drift.model import Gap
+from holdfast.errors import Corrupt
+
+__all__ = ["OUTCOMES", "Divergence", "History", "Record", "State"]
+
+
+class Divergence(Exception):
+    """The flow asked for something else than what the journal has at this place."""
+
+    def __init__(self, step: str, expected: str, found: str, other: Record | None = None) -> None:
+        super().__init__(f"the journal has {expected}, the flow now calls {found}")
+        self.step = step
+        self.expected = expected
+        self.found = found
+        self.other = other
+        """The record of this very call, if only its arguments are others."""
+
+
+class History(Folding):
+    """All that replay needs to know of a run."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.status: Status | None = None
+        self.generation = 1
+        self.last_seq = 0
+        self.records: dict[str, Record] = {}
+        self.placed: dict[tuple[str, int], Record] = {}
+        self.old: dict[str, Record] = {}
+        """Records from before an accepted change: matched by key alone."""
+        self.accepted: Accepted | None = None
+        """The last change that was accepted, if it is known for which code."""
+        self.saved: dict[str, Entry] = {}
+        self.lent: dict[str, Entry] = {}
+        """Of a fork: the states of loops that it borrowed, or was given."""
+        self.origin: str | None = None
+        """Of a fork: the run that it came from."""
+        self.superseded: list[Record] = []
+        self.started: Entry | None = None
+        self.failed: Entry | None = None
+        self.held: Entry | None = None
+        self.unfit: dict[str, Entry] = {}
+        """What could not replay it, by version and fingerprint, since somebody last decided."""
+        self.tried: list[str] = []
+        """The same, with what did not fit because of a class or of a name: see `upgrades.mark`."""
+        self.again: Entry | None = None
+        """What gave it back for code that had not tried it, the last time."""
+        self.cancel: Entry | None = None
+        """A cancel that waits for a doubt to be settled."""
+        self.completed: Entry | None = None
+        self.over = False
+        """Whether the run has ended, as far as it was read."""
+        self.closed = False
+        """Whether it is only replayed: a block that has completed, and is entered again."""
+        self.reborn: Entry | None = None
+        """What took it up again after it had ended, the last time."""
+        self.decided_seq = 0
+        """Where somebody last decided how the run goes on; a snapshot must not hide it."""
+        self.rollback: Entry | None = None
+        """What is asked for, where the run is only taken up to undo what it did."""
+        self.confirmed = False
+        """Whether somebody accepted that recorded effects are no longer called."""
+        self.gap = Gap()
+        self.differing: set[str] = set()
+        """Calls of a fork whose arguments are others than those of the outcome that it borrowed."""
+        self._reach: Reach | None = None
+
+    @classmethod
+    def fold(
+        cls,
+        run_id: str,
+        entries: Iterable[Entry],
+        *,
+        gaps: bool = False,
+        onto: History | None = None,
+    ) -> History:
+        """Fold entries in order; with `gaps`, ranges between snapshots may be left out. `onto` is
+        what a fork borrows from another run."""
+        history = onto or cls(run_id)
+        for entry in entries:
+            if not gaps and entry.first_seq != history.last_seq + 1:
+                raise Corrupt(f"entry {history.last_seq + 1}", run_id=run_id, why="it is missing")
+            history.add(entry)
+        return history
+
+    def add(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        try:
+            self.status = next_status(self.status, entry.kind)
+        except AssertionError as error:
+            raise Corrupt(f"entry {entry.seq}", run_id=self.run_id, why=str(error)) from None
+        self.last_seq = entry.seq
+        self._reach = None
+        FOLD[entry.kind](self, entry)
+        self.gap.last = entry
+
+    # -- replay ------------------------------------------------------------------------------
+
+    def look_up(
+        self, key: str, position: int | None, args_digest: bytes | None
+    ) -> Record | Divergence | None:
+        """Return the record of a call as it takes its key, or why it does not fit."""
+        try:
+            return self.match(key, position, args_digest)
+        except Divergence as divergence:
+            return divergence
+
+    def match(self, key: str, position: int | None, args_digest: bytes | None) -> Record | None:
+        """Return the record of this call, None if there is none, or raise Divergence."""
+        if position is None:
+            if key in self.old:
+                return self._whatever(self.old[key], args_digest)
+            record = self.records.get(key)
+        else:
+            record = self.placed.get((key.rpartition("/")[0], position))
+            if record is None:
+                if key not in self.old and key not in self.records:
+                    return None
+                record = self._elsewhere(key, position)
+                return record if record is None else self._whatever(record, args_digest)
+        if record is None:
+            return None
+        if record.borrowed:
+            return self._whatever(record, args_digest)
+        if record.key != key:
+            raise Divergence(key, f"{record.key} at call {position}", f"{key}")
+        fits = args_digest is None or record.args_digest in (None, args_digest)
+        if not fits and record.keeps_place:
+            raise Divergence(key, f"{key} with another first state", f"{key} with this one", record)
+        if not fits and not record.is_unsaid:
+            raise Divergence(key, f"{key} with other arguments", f"{key} with these", record)
+        return record
+
+    def _elsewhere(self, key: str, position: int) -> Record | None:
+        """Nothing is recorded at this place. A call behind an accepted change finds its older
+        record by key alone; else a record under this key means that the call was moved."""
+        if key in self.old:
+            return self.old[key]
+        moved = self.records.get(key)
+        if moved is not None and moved.position is not None:
+            raise Divergence(key, f"{key} at call {moved.position}", f"it as call {position}")
+        return None
+
+    def _whatever(self, record: Record, args_digest: bytes | None) -> Record:
+        """A record that is matched by key alone is given whatever the arguments are; where they are
+        others than those of the run that it was borrowed from, that is remembered."""
+        known = None not in (args_digest, record.args_digest)
+        if record.borrowed and known and record.args_digest != args_digest:
+            self.differing.add(record.key)
+        return record
+
+    def is_read_by(self, code: str) -> None:
+        """Take note of the code that replays it. A change that was accepted for other code, which has
+        not gone on with it, is no change that was accepted for this one."""
+        accepted = self.accepted
+        if accepted is None or accepted.code == code or accepted.is_used(self.records.values()):
+            return
+        self.old, self.placed = dict(accepted.old), dict(accepted.placed)
+        self.confirmed, self.accepted, self._reach = accepted.confirmed, None, None
+
+    def known_key(self, key: str, aliases: tuple[str, ...]) -> str:
+        """Return the key under which a step was recorded before it was renamed."""
+        if key not in self.records:
+            path, _, last = key.rpartition("/")
+            tail = last[len(name_of(key)) :]
+            for alias in aliases:
+                former = f"{path}/{alias}{tail}" if path else alias + tail
+                if former in self.records:
+                    return former
+        return key
+
+    def match_quietly(self, key: str, position: int | None) -> Record | None:
+        """Return the record of a call if it has one; says nothing of what does not fit."""
+        try:
+            return self.match(key, position, None)
+        except Divergence:
+            return None
+
+    def recorded(self) -> int:
+        """Return how many steps have an outcome that a replay would consume."""
+        missed, old = self.unconsumed(set())
+        return sum(record.has_outcome for record in (*missed, *old))
+
+    def unconsumed(self, consumed: set[str]) -> tuple[list[Record], list[Record]]:
+        """Return the records that a flow which has ended never asked for: those that it should
+        have met, and those from before an accepted change."""
+        passed = self.passed()
+
+        def is_left_out(record: Record) -> bool:
+            return record.key not in consumed and not passed(record.key)
+
+        missed = [record for record in self.placed.values() if is_left_out(record)]
+        return missed, [record for record in self.old.values() if is_left_out(record)]
+
+    def passed(self) -> Callable[[str], bool]:
+        """Return what says of a step key whether it lies in a turn of a loop that is over."""
+        turns = [(f"{loop}[", _turn(entry)) for loop, entry in self.saved.items()]
+
+        def is_over(key: str) -> bool:
+            return any(
+                key.startswith(path) and int(key[len(path) :].partition("]")[0]) < turn
+                for path, turn in turns
+            )
+
+        return is_over
+
+    def goes_beyond(self, path: str, position: int, consumed: set[str]) -> bool:
+        """Tell whether something is recorded behind a place: in its scope from this position on, or
+        behind the scopes that it lies in. Records that have no position, or whose position an
+        accepted change has made void, count until they are `consumed`."""
+        if self._reach is None:
+            self._reach = Reach(self)
+        return self._reach.beyond(path, position, consumed)
+
+    def open_doubts(self) -> list[Record]:
+        """Return the effects that were started and whose outcome is not known."""
+        return [record for record in self.records.values() if record.is_in_doubt]
+
+
+def _turn(saved: Entry) -> int:
+    return int(facts(saved).get("turn", 0))

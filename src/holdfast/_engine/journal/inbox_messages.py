@@ -1,0 +1,81 @@
+"""Messages as scripts read them: what a signal or an answer brings, and what its entry says. Pure."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.rows import Message
+from holdfast._engine.journal.step_record import facts
+from holdfast._engine.scripts.attempts import marked, told as told_error
+from holdfast._engine.scripts.requests import Note, StepCall
+from holdfast.errors import Rejected
+
+SIGNAL = "signal:"
+"""Kinds of messages begin with what they are; the rest is whom in the run they are for."""
+ANSWER = "answer:"
+
+
+def told(message: Message) -> dict[str, Any]:
+    """Return what the entry that takes a message says of it."""
+    return {"id": message.message_id, "actor": message.actor, "sent_us": message.at_us}
+
+
+def misfit(message: Message, why: str) -> Note:
+    """Return the entry that takes a message which the run cannot use: it is not lost, and the run
+    goes on waiting."""
+    return Note(Kind.MESSAGE_REFUSED, {**told(message), "why": why})
+
+
+def why_not(error: Exception) -> str:
+    """Say why the payload of a message cannot be used."""
+    return told_error(error)["message"] or type(error).__name__
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+def answer_id(name: str, number: int) -> str:
+    """Return the id of the message that answers a question: there is one, whoever sends it."""
+    return f"{ANSWER}{name}:{number}"
+
+
+def next_number(was_taken: Callable[[str], bool], name: str) -> int:
+    """Return the number under which a question of this name is asked next: the first whose answer
+    no entry has taken. Answers are taken in the order of their numbers, so it is found by halves,
+    and only few of them are looked at."""
+
+    def is_over(number: int) -> bool:
+        return was_taken(answer_id(name, number))
+
+    beyond = 1
+    while is_over(beyond):
+        beyond *= 2
+    numbers = range(beyond // 2 + 1, beyond + 1)
+    return numbers[bisect.bisect_left(numbers, True, key=lambda number: not is_over(number))]
+
+
+def refusal_in(message: Message) -> str | None:
+    """Return the reason of a refusal, or None if the message is none."""
+    data: dict[str, msgspec.Raw] = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
+    return msgspec.json.decode(data["refused"], type=str) if "refused" in data else None
+
+
+def refused_note(call: StepCall, message: Message, reason: str) -> Note:
+    """Return the entry that says that a person refused."""
+    error = told_error(Rejected(call.key, reason, message.actor))
+    return Note(Kind.QUESTION_ANSWERED, {"refused": reason, **told(message), "error": error})
+
+
+def refusal(call: StepCall, said: dict[str, Any]) -> BaseException:
+    """Return the error that the flow gets."""
+    return marked(Rejected(call.key, said["refused"], said["actor"]), call.key)
+
+
+def refused_before(call: StepCall, outcome: Entry) -> BaseException:
+    """Return the error of a recorded refusal."""
+    return refusal(call, facts(outcome))

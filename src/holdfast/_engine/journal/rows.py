@@ -1,0 +1,431 @@
+"""What the store keeps beside the journal, and how one write changes it. Pure.
+
+`runs` has one mutable row per run, sealed by its own digest. Every write of every store goes
+through `apply`: it numbers and chains the new entries and derives the next row from them, so
+that the journal and the row can never be changed apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
+
+from holdfast._engine.journal.digest import seal
+from holdfast._engine.journal.entries import WAIT_ENDS, Draft, Entry, Kind
+from holdfast._engine.journal.lifecycle import Status, next_status
+from holdfast.errors import Corrupt
+
+GENESIS = bytes(16)
+"""What the first entry of a run is chained to."""
+SEQ_BITS = 32
+SEQ_MASK = (1 << SEQ_BITS) - 1
+"""A message is numbered by its run and its place in the inbox: `run_no << SEQ_BITS | number`."""
+NO_SKIPS = "[]"
+"""The ranges that a resume leaves out (`RunRow.skips`, JSON), for a run that has none."""
+
+
+class RunRow(msgspec.Struct, gc=False):
+    """The mutable row of one run: who may act next, and how far it is."""
+
+    run_no: int
+    namespace: str
+    run_id: str
+    flow: str
+    version: str
+    status: Status
+    held_reason: str | None
+    generation: int
+    epoch: int
+    owner: int | None
+    lease_until_us: int
+    last_seq: int
+    head: bytes
+    next_chunk: int
+    input_digest: bytes
+    current_step: str | None
+    steps: int
+    attempts: int
+    degraded: int
+    claims: int
+    skips: str
+    waiting_on: str | None
+    wake_us: int | None
+    usage: str
+    tags: str
+    created_us: int
+    updated_us: int
+    queue: str | None = None
+    priority: int | None = None
+    limit_key: str | None = None
+    heard: int | None = None
+    """The number of the newest message that the run had looked at when it went to wait: only a
+    later one wakes it."""
+    parent: str | None = None
+    """The run id of the run that started this one."""
+    root: str | None = None
+    """The run id at the top of a family: whose pot they all spend from. None: this run's own."""
+    origin: str | None = None
+    """Of a fork, JSON: `run`, the run id that it came from, and `base`, from which number on its
+    chunks are its own; those below are the other run's."""
+    deleted_us: int | None = None
+    """When its journal was removed. The row stays, so that the id is not given again."""
+    digest: bytes = b""
+
+    def sealed(self) -> RunRow:
+        """Return this row with the digest over all its columns set."""
+        self.digest = self.expected_digest()
+        return self
+
+    def expected_digest(self) -> bytes:
+        """Return the digest that the columns ask for.
+
+        Columns that came later are None where they are not used, and None at the end is left out:
+        a row keeps its digest when a new version adds a column, and an older version can still
+        read and write every run that does not use it.
+        """
+        columns = msgspec.structs.astuple(self)[:-1]
+        end = len(columns)
+        while columns[end - 1] is None:
+            end -= 1
+        return seal(GENESIS, columns[:end])
+
+    def check(self) -> RunRow:
+        """Raise `Corrupt` if the row is not what was written."""
+        if self.digest != self.expected_digest():
+            raise Corrupt("its row in runs", run_id=self.run_id, why="the digest does not match")
+        return self
+
+
+def version_seen(row: RunRow) -> str:
+    """Return what a person who decides has seen of a run. A run at work writes all the time: only
+    its status and generation count; of one that stands still, every entry does."""
+    seen = f"{row.status}.{row.generation}"
+    if row.status in (Status.QUEUED, Status.RUNNING):
+        return seen
+    return f"{seen}.{row.held_reason or ''}.{row.last_seq}"
+
+
+OPEN_KEYS = frozenset({"in_progress", "in_doubt"})
+"""States of a business key in which nobody knows yet whether its effect happens."""
+
+
+class KeyState(msgspec.Struct, gc=False):
+    """One claimed business key: who has it and what became of it."""
+
+    namespace: str
+    effect: str
+    key: str
+    state: str  # in_progress | completed | in_doubt | not_done | undone
+    run_no: int
+    run_id: str
+    step: str
+    generation: int
+    args_digest: bytes
+    result_seq: int | None
+    updated_us: int
+    digest: bytes = b""
+
+    def sealed(self) -> KeyState:
+        """Return this row with its digest set."""
+        self.digest = self.expected_digest()
+        return self
+
+    def expected_digest(self) -> bytes:
+        """Return the digest that the columns ask for."""
+        return seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+
+    def check(self) -> KeyState:
+        """Raise `Corrupt` if the row is not what was written."""
+        if self.digest != self.expected_digest():
+            raise Corrupt(
+                f"key {self.key!r} of {self.effect}",
+                run_id=self.run_id,
+                why="the digest does not match",
+            )
+        return self
+
+
+class Message(msgspec.Struct, gc=False):
+    """One row of a run's inbox: something said to a run that another process owns."""
+
+    message_id: str
+    kind: str
+    actor: str
+    at_us: int
+    body: bytes
+    number: int = 0
+    """Its number in the inbox, from 1 on, as the store gave it."""
+
+
+class MessageRow(msgspec.Struct, gc=False):
+    """A message in an inbox, with its place and the entry that took it."""
+
+    id: int
+    run_no: int
+    message_id: str
+    kind: str
+    actor: str
+    at_us: int
+    body: bytes
+    taken_seq: int | None
+    digest: bytes = b""
+
+    def sealed(self) -> MessageRow:
+        """Return this row with its digest set."""
+        self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+        return self
+
+    def message(self) -> Message:
+        """Return what was posted."""
+        number = self.id & SEQ_MASK
+        return Message(self.message_id, self.kind, self.actor, self.at_us, self.body, number)
+
+
+class Question(msgspec.Struct, gc=False):
+    """Something that a run asks people, while it is open: one row for those who answer."""
+
+    run_id: str
+    name: str
+    number: int
+    """How many times the run has asked under this name; an answer is to one of them."""
+    kind: str  # question | approval
+    to: str | None
+    body: bytes
+    asked_us: int
+    until_us: int | None
+
+
+class Pot(msgspec.Struct, gc=False):
+    """What a family of runs may spend, and has spent. None is no limit. Money is in nano dollars,
+    so that sums are exact."""
+
+    root: str
+    opened_us: int
+    usd_nanos: int | None = None
+    tokens: int | None = None
+    steps: int | None = None
+    wall_us: int | None = None
+    spent_usd_nanos: int = 0
+    spent_tokens: int = 0
+    spent_steps: int = 0
+
+
+class Memo(msgspec.Struct, gc=False):
+    """One durable value outside any journal: key/value in a space, with a version that grows."""
+
+    space: str
+    key: str
+    value: bytes | None
+    """JSON of the codec; None: it was removed."""
+    expires_us: int | None = None
+    version: int = 0
+    """As the store counted it: 1 is the first."""
+    updated_us: int = 0
+    run_id: str | None = None
+    expected: int | None = None
+    """As part of a write, not stored: which version it must have (0: none), else the whole write is
+    refused."""
+
+
+class Lease(msgspec.Struct):
+    """The right to write to one run, and its row as last committed.
+
+    `acting` marks an actor who has the run for one transaction only: the write succeeds if the
+    run is unowned and unchanged since it was read, raises the epoch and leaves it unowned.
+    """
+
+    row: RunRow
+    acting: bool = False
+
+
+class View(Protocol):
+    """The rows beside runs, as one transaction sees them: what its writes have made of them so far,
+    over what the store holds."""
+
+    def find(self, table: str, *at: Any) -> Any:
+        """Return the row of a table at this place, or None."""
+        ...
+
+    def put(self, table: str, row: Any, *at: Any) -> None:
+        """Set the row of a table at this place; None removes it."""
+        ...
+
+
+class Change(msgspec.Struct, gc=False):
+    """One thing that a transaction changes beside its run's journal and row. It is data; its class
+    says how it is locked, decided, masked and announced, and all stores do as it says."""
+
+    rank: ClassVar[int]
+    """The order in which the changes of a write are decided, and refuse it."""
+    notifies: ClassVar[bool] = False
+    """Whether processes that wait for a change of the store are woken by it."""
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the whole write is refused if others were first."""
+        return False
+
+    def lock(self, namespace: str) -> tuple[str, ...] | None:
+        """Return the name that a server locks until the transaction ends, or None."""
+        return None
+
+    def decide(self, view: View, applied: Applied, now_us: int) -> Refused | None:
+        """Put what becomes of the rows, or say why the write is refused. Pure but for the view."""
+        raise NotImplementedError
+
+    def mask(self, masked: Callable[[bytes], bytes]) -> None:
+        """Mask the secrets in the texts that it stores."""
+
+
+C = TypeVar("C", bound=Change)
+
+
+class Refused(msgspec.Struct):
+    """A write was refused by one of its changes, which has an outcome of its own for it. Zero rows
+    were changed."""
+
+
+class Write(msgspec.Struct):
+    """What one run wants to have committed, all or nothing."""
+
+    lease: Lease
+    drafts: list[Draft]
+    chunks: list[tuple[int, bytes]] = []
+    row: dict[str, Any] = {}
+    """Columns of the run's row that no entry says."""
+    changes: Sequence[Change] = ()
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether it asks for something that others may have taken meanwhile."""
+        return any(change.may_refuse for change in self.changes)
+
+    def of(self, kind: type[C]) -> list[C]:
+        """Return its changes of one kind."""
+        return [change for change in self.changes if isinstance(change, kind)]
+
+
+class Applied(msgspec.Struct):
+    """The result of `apply`: sealed entries and the next row."""
+
+    entries: list[Entry]
+    row: RunRow
+
+
+GIVES_BACK = frozenset(
+    {
+        Kind.RUN_RELEASED,
+        Kind.RUN_HELD,
+        Kind.RUN_COMPLETED,
+        Kind.RUN_FAILED,
+        Kind.RUN_CANCELLED,
+        Kind.RUN_ROLLED_BACK,
+        Kind.ROLLBACK_REQUESTED,
+    }
+)
+"""Entries after which nobody owns the run."""
+BESIDE = frozenset({Kind.EMITTED, Kind.SCOPE_OPENED})
+"""Entries that are at a step's place without being one."""
+DONE = frozenset({Kind.STEP_COMPLETED, Kind.SKIPPED_DUPLICATE})
+"""Entries that a step of the run is done with."""
+BRINGS_ON = frozenset(
+    {
+        Kind.STEP_COMPLETED,
+        Kind.STEP_SETTLED,
+        Kind.SKIPPED_DUPLICATE,
+        Kind.STATE_SAVED,
+        Kind.RUN_RELEASED,
+        Kind.RUN_RESUMED,
+        Kind.ROLLBACK_REQUESTED,
+    }
+    | WAIT_ENDS
+)
+"""Entries that show that the run is no poison: the claim counter starts again."""
+NO_PROGRESS = b'{"why":"store error"'
+"""But a run that is given back because it could not write may be the cause of that itself."""
+
+
+def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
+    """Number and chain the drafts, and derive the next row. The given row is left as it is.
+
+    Times along a journal never decrease: an entry has the time of the one before it if the clock of
+    its writer is behind. When a step began (`started_us`) stays as it was measured.
+    """
+    new = msgspec.structs.replace(row)
+    entries: list[Entry] = []
+    for draft in write.drafts:
+        if draft.at_us < new.updated_us:  # A clock that is behind, or a line that wrote later.
+            draft = msgspec.structs.replace(draft, at_us=new.updated_us)  # noqa: PLW2901
+        seq = new.last_seq + (1 if draft.started_us is None else 2)
+        entry = Entry(
+            seq,
+            draft.kind,
+            draft.at_us,
+            draft.step,
+            draft.attempt,
+            draft.position,
+            draft.args_digest,
+            draft.started_us,
+            draft.body,
+            seal(new.head, _sealed_parts(new.run_id, seq, draft)),
+        )
+        entries.append(entry)
+        _fold(new, draft, entry)
+    for name, value in write.row.items():
+        setattr(new, name, value)
+    if write.chunks:
+        new.next_chunk = max(new.next_chunk, write.chunks[-1][0] + 1)
+    if write.lease.acting:
+        new.epoch += 1
+        new.owner = None
+    if new.owner is None:
+        new.lease_until_us = 0
+    else:
+        new.lease_until_us = max(new.lease_until_us, lease_until_us)
+    new.digest = new.expected_digest()
+    return Applied(entries, new)
+
+
+def entry_digest(prev: bytes, run_id: str, seq: int, entry: Draft | Entry) -> bytes:
+    """Return the digest of an entry at this place in its run's chain."""
+    return seal(prev, _sealed_parts(run_id, seq, entry))
+
+
+def _sealed_parts(run_id: str, seq: int, entry: Draft | Entry) -> tuple[Any, ...]:
+    """Return what the digest of an entry covers."""
+    return (
+        run_id,
+        seq,
+        entry.kind.value,
+        entry.at_us,
+        entry.step,
+        entry.attempt,
+        entry.position,
+        entry.args_digest,
+        entry.started_us,
+        entry.body,
+    )
+
+
+def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
+    kind = draft.kind
+    first = row.last_seq == 0
+    row.status = next_status(None if first else row.status, kind)
+    row.last_seq = entry.seq
+    row.head = entry.digest
+    if kind is not Kind.FINDING_NOTED:  # What is said of a run is not what it did.
+        row.updated_us = max(row.updated_us, draft.at_us)
+    if draft.step is not None and kind not in BESIDE:
+        row.current_step = draft.step
+    if kind is Kind.STEP_STARTED or draft.started_us is not None:
+        row.attempts += 1
+    if kind in DONE or (kind is Kind.STEP_SETTLED and draft.body.startswith(b'{"as":"done"')):
+        row.steps += 1
+    if kind in BRINGS_ON and not draft.body.startswith(NO_PROGRESS):
+        row.claims = 0
+    if kind in GIVES_BACK:
+        row.owner = None
+    if kind is not Kind.RUN_HELD and row.status is not Status.HELD:
+        row.held_reason = None

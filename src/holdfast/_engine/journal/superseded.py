@@ -1,0 +1,124 @@
+"""What a failed run leaves behind when it is taken up again. Pure.
+
+What a fork borrowed happened in another run and is not left behind: only the failure itself is, and
+a watched fact that is not as it was, with what was made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from holdfast._engine.journal.history import History, Record, State
+from holdfast._engine.journal.step_keys import are_parallel, scope_of
+
+_decoder = msgspec.json.Decoder()
+
+
+def escaped(error: BaseException) -> list[str]:
+    """Return the steps whose failures are in an exception: causes, contexts and groups."""
+    found: list[str] = []
+    seen: set[int] = set()
+    queue: list[BaseException | None] = [error]
+    while queue:
+        current = queue.pop(0)
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        step = getattr(current, "__holdfast_step__", None)
+        if isinstance(step, str) and step not in found:
+            found.append(step)
+        # Branches that failed beside the one whose failure was raised.
+        beside: tuple[BaseException, ...] = getattr(current, "__holdfast_beside__", ())
+        queue += [current.__cause__, current.__context__, *beside]
+        if isinstance(current, BaseExceptionGroup):
+            queue += list(cast("BaseExceptionGroup[BaseException]", current).exceptions)
+    return found
+
+
+def superseded_by_resume(history: History) -> list[Record]:
+    """Return what the next generation leaves behind: the escaped failures, and what their
+    branches (and the branches that those came back to) recorded after them."""
+    if history.failed is None:
+        return []
+    steps = [
+        step
+        for step in _decoder.decode(history.failed.body).get("steps", ())
+        if step in history.records
+    ]
+    gone: dict[str, Record] = {}
+    for step in steps:
+        failed = history.records[step]
+        gone[step] = failed
+        for record in history.records.values():
+            stays = record.borrowed and step not in history.gap.broken
+            if came_after(record, failed) and not stays:
+                gone[record.key] = record
+    return list(gone.values())
+
+
+def came_after(record: Record, other: Record) -> bool:
+    """Tell whether a step was begun when another had ended, and not in a branch beside it."""
+    begun = record.first_seq > other.last_seq
+    begun = begun and record.first_started_us >= (other.ended_us or 0)
+    return begun and not are_parallel(scope_of(other.key), scope_of(record.key))
+
+
+def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
+    """Return the loops that were begun after a failure that is superseded: they start over."""
+    failed = [
+        record
+        for record in superseded
+        if record.state is State.FAILED or record.key in history.gap.broken
+    ]
+    return [
+        path
+        for path, saved in history.saved.items()
+        if any(
+            saved.seq > record.last_seq
+            and not record.key.startswith(path + "[")
+            and not are_parallel(scope_of(record.key), scope_of(path))
+            for record in failed
+        )
+    ]
+
+
+def starting_over(
+    history: History, loops: Sequence[str], anew: Iterable[Record] = ()
+) -> dict[str, Any]:
+    """Return what an entry says of loops whose snapshots are void. In a fork, a loop goes back to the
+    state that was borrowed, if there is one: the turns before that are another run's. It begins at
+    its first turn only if something that was borrowed before that state is done `anew`."""
+    facts: dict[str, Any] = {"loops": list(loops)} if loops else {}
+    first = list(anew)
+    lent = [path for path in loops if path in history.lent and not _needs(history, path, first)]
+    if lent:
+        facts["lent"] = lent
+    return facts
+
+
+def turns_lost(history: History, loops: Iterable[str], anew: Iterable[Record]) -> list[str]:
+    """Return the turns of another run that would be executed again, with all that they did, if
+    these loops started over. What they did is not known here: their state stands for them."""
+    first = list(anew)
+    lost: list[str] = []
+    for path in loops:
+        if path in history.lent and _needs(history, path, first):
+            until = int(_decoder.decode(history.lent[path].body).get("turn", 0))
+            if until:
+                lost.append(f"{path}[0]" + (f" to {path}[{until - 1}]" if until > 1 else ""))
+    return lost
+
+
+def _needs(history: History, path: str, anew: Iterable[Record]) -> bool:
+    """Tell whether a borrowed state was made of something that is done anew."""
+    state = history.lent[path]
+    return any(
+        record.borrowed
+        and record.last_seq < state.seq
+        and not record.key.startswith(path + "[")
+        and not are_parallel(scope_of(record.key), scope_of(path))
+        for record in anew
+    )

@@ -1,0 +1,135 @@
+"""A doubt about an effect: why there is one, and what people are told of it and can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import KeyState
+from holdfast._engine.scripts.attempts import told
+from holdfast._engine.scripts.requests import Note, Spec, StepCall
+from holdfast._engine.scripts.stops import Unwind
+from holdfast.errors import RunHeld
+
+OTHER_ARGS = (
+    "it was called with other arguments than now (a change was accepted), so to call it again would "
+    "not repeat it, and nobody can ask about it for you: see what it was called with, and say what "
+    "came of that"
+)
+
+
+class Doubt:
+    """Why an effect is in doubt, and whether the attempt that left it so has ended."""
+
+    def __init__(
+        self,
+        why: str,
+        ended: bool,
+        error: BaseException | None = None,
+        lost_us: int | None = None,
+        other: str = "",
+    ) -> None:
+        self.why = why
+        self.ended = ended
+        self.error = error
+        self.lost_us = lost_us
+        self.other = other
+        """The effect that it may repeat."""
+        self.other_args = False
+        """Whether it is called with other arguments now: somebody has accepted a change of the flow."""
+
+    def note(self, spec: Spec, more: dict[str, Any] | None = None) -> Note:
+        facts: dict[str, Any] = {"why": self.why, "ended": self.ended, **(more or {})}
+        facts |= returned_by(spec)
+        if self.other:
+            facts["other"] = self.other
+        if self.error is not None:
+            facts["error"] = told(self.error)
+        return Note(Kind.STEP_IN_DOUBT, facts)
+
+
+def returned_by(spec: Spec) -> dict[str, Any]:
+    """Return what the entry of a doubt says of the result, for those who settle it without the code."""
+    schema = None if spec.returns is None else spec.returns.schema()
+    return {"returns": schema} if schema else {}
+
+
+def with_value(run_id: str, key: str) -> str:
+    """Return the command for a run whose effect was settled with a wrong value: that is recorded, so a
+    new run goes on with the right one, and executes nothing again."""
+    return command("fork", run_id, "NEW_RUN_ID", "--before", key, "--result", f"{key}=JSON")
+
+
+DOUBTS = {
+    "process_died": "its process died after it was started and before its outcome was recorded",
+    "error": "it raised an error that does not say whether it happened",
+    "timeout": "it ran out of time, and the request may still have been carried out",
+    "value_lost": "it returned, so it happened, but its result could not be stored",
+    "interrupted": "it was interrupted while it was at work",
+    "adopted": "the store lost records, so it may have happened before",
+    "repeated": "the run did the same before, or may have done it, under another key",
+    "key_expired": "its key is older than key_ttl=, and is not shown to the other side again",
+}
+"""What each kind of doubt means, for people."""
+
+
+def held(
+    call: StepCall, doubt: Doubt, run_id: str, more: str = "", *, too_old: bool = False
+) -> Unwind:
+    """Stop the run: a person says what became of the effect."""
+    detail = f"{call.key} may or may not have happened: {DOUBTS[doubt.why]}"
+    if doubt.why == "value_lost":
+        detail = f"{call.key} happened, but {DOUBTS['value_lost'].partition('but ')[2]}"
+    if doubt.why == "repeated":
+        detail = (
+            f"{call.key} may be the repetition of {doubt.other}, which this run has not come back to. "
+            "A model that is asked again chooses new ids for its calls: were its answers recorded "
+            "(a durable transport or adapter), and streams read to their end before a call was made?"
+        )
+    if doubt.error is not None:
+        news = told(doubt.error)
+        detail += f" ({news['type']}: {news['message']})"
+    if more:
+        detail += f"; {more}"
+    done, not_done, fail = settle_actions(run_id, call.key)
+    # A key that is too old is never sent: "not done" would hold it once more.
+    decided = too_old or doubt.why in ("value_lost", "key_expired")
+    actions = (done, fail) if decided else (done, not_done, fail)
+    return Unwind(RunHeld(run_id, "in_doubt", detail, actions, step=call.key))
+
+
+def was_effect(call: StepCall, run_id: str) -> Unwind:
+    """Stop the run: what is a step now was begun as an effect, and is not simply executed again."""
+    detail = (
+        f"{call.key} may or may not have happened: it was an effect when it was begun, and its outcome "
+        "is not known. It is a step now, and a step would be executed again"
+    )
+    return Unwind(
+        RunHeld(run_id, "in_doubt", detail, settle_actions(run_id, call.key), step=call.key)
+    )
+
+
+def held_on_key(call: StepCall, taken: KeyState, run_id: str) -> Unwind:
+    """Stop the run: the key of the effect is in doubt in another run."""
+    detail = (
+        f"{call.key} uses the key {call.business_key!r}, which is in doubt in run "
+        f"{taken.run_id!r} at {taken.step}; settling one of them frees both"
+    )
+    actions = settle_actions(run_id, call.key)
+    held = RunHeld(run_id, "in_doubt", detail, actions, step=call.key)
+    return Unwind(held, waiting_on=key_token(taken.effect, taken.key))
+
+
+def key_token(effect: str, key: str) -> str:
+    """Return what `waiting_on` says of a run that is held on another run's key."""
+    return f"key:{effect}:{key}"
+
+
+def settle_actions(run_id: str, step: str) -> tuple[str, ...]:
+    """Return the commands that settle a doubt."""
+    return (
+        command("settle", run_id, step, "--done", "JSON") + "    (it happened; this is its result)",
+        command("settle", run_id, step, "--not-done") + "     (it did not happen: it will be run)",
+        command("settle", run_id, step, "--fail", "REASON") + "  (give it up)",
+    )

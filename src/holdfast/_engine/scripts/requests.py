@@ -1,0 +1,369 @@
+"""What a script may ask for, and what it is sent back: the words between core and drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast._engine.journal.changes import ClaimKey, KeyTaken, SetKey
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Change, KeyState, Question, Refused, Write
+from holdfast._engine.scripts import doubt_policies
+from holdfast._engine.scripts.doubt_policies import OnDoubt
+from holdfast._engine.scripts.retry import Retry
+
+
+class Returns(Protocol):
+    """What an effect is declared to return; asked when somebody else says what it returned."""
+
+    def schema(self) -> dict[str, Any] | None:
+        """Return what can be said of it without its class, or None if nothing is known."""
+        ...
+
+    def fitted(self, value: Any) -> Any:
+        """Return a value as what it returns; ValueError says why it is none."""
+        ...
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What a step was declared to be."""
+
+    name: str
+    effect: bool = False
+    retry: Retry | None = None
+    timeout_s: float | None = None
+    raises: tuple[type[BaseException], ...] = ()
+    not_done_on: tuple[type[BaseException], ...] = ()
+    on_doubt: OnDoubt = "hold"
+    key_ttl_s: float = doubt_policies.KEY_TTL_S
+    has_fallback: bool = False
+    grouped: bool = False
+    transaction: bool = False
+    """An effect in the store's own database: it commits together with its outcome."""
+    polls: bool = False
+    """Whether it is meant to be called with the same arguments again and again."""
+    has_undo: bool = False
+    """Whether it can be taken back: the intent says so, for those who plan a rollback."""
+    aliases: tuple[str, ...] = ()
+    """Names that it had before: its business keys may stand under them."""
+    returns: Returns | None = None
+
+
+class Undoes(msgspec.Struct, frozen=True):
+    """The effect that an undo takes back, and the business key that is undone with it."""
+
+    step: str
+    effect: str
+    key: str | None
+
+
+class Gate:
+    """What a feature demands of every attempt of one call, such as an approval or a budget.
+
+        before      a script that runs before an attempt; it may wait, or stop the run
+        facts       what the intent of an effect says about it
+        start       changes of the transaction that records the start; they may refuse it
+        refused     a script that runs after such a refusal: return to try again, or stop the run
+        changes     changes of any write of this call, such as the settlement of a cost
+        withdrawn   a write was refused and nothing of it is stored
+
+    A plain step has no gate. `changes` and `withdrawn` are called under the lock of the run.
+    """
+
+    def before(self, call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
+        return None
+        yield
+
+    def facts(self) -> Mapping[str, Any]:
+        return {}
+
+    def start(self, call: StepCall) -> Sequence[Change]:
+        return ()
+
+    def refused(self, call: StepCall, refusal: Refused, run_id: str) -> Script:
+        return None
+        yield
+
+    def changes(self, request: Append) -> Sequence[Change]:
+        return ()
+
+    def withdrawn(self, write: Write) -> None:
+        return None
+
+
+class StepCall(msgspec.Struct):
+    """One call of a step: its identity and its arguments as they were when it was called."""
+
+    spec: Spec
+    key: str
+    position: int | None
+    args_digest: bytes | None
+    """None for what is matched by place and name alone."""
+    idempotency_key: str
+    business_key: str | None
+    claimed_as: str = ""
+    """The name under which the business key is claimed, if that is known to be another one."""
+    adopted: bool = False
+    """The run existed when a store with a lost tail was adopted: the first try is a doubt."""
+    args_node: bytes = b""
+    args_now: dict[str, Any] | None = None
+    """The arguments as they may be shown, where others are recorded."""
+    attempt: int = 0
+    started_us: int = 0
+    first_started_us: int = 0
+    noted: bool = False
+    """Whether this attempt's `step_started` stands in the journal (or is on its way)."""
+    begun: bool = False
+    """Whether user code of this attempt was called; until then nothing can have happened."""
+    at_large: bool = False
+    """Whether a helper thread is at work on it that nobody can stop."""
+    emitting: int = 0
+    """Which attempt, executed here, has emitted a value; 0 is none."""
+    usage: dict[str, Any] | None = None
+    made_by: bytes = b""
+    """What is recorded with its outcome: the fingerprint of its code, declared versions."""
+    undoes: Undoes | None = None
+    """Set in the call of an undo: what it takes back."""
+    gates: Sequence[Gate] = ()
+    """What features demand of each attempt."""
+    outcome_changes: list[Change] | None = None
+    """What this attempt asked to be changed if it succeeds; it commits with the outcome."""
+
+    def begin(self, now_us: int) -> None:
+        """Begin the next attempt."""
+        self.attempt += 1
+        self.started_us = now_us
+        self.noted = False
+        self.begun = False
+        if self.first_started_us == 0:
+            self.first_started_us = now_us
+
+
+# -- what a script may ask for -----------------------------------------------------------------
+
+
+class Note(msgspec.Struct):
+    """An entry to be written: plain facts, and values that are still to be encoded."""
+
+    kind: Kind
+    facts: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    ends_attempt: bool = False
+
+
+class Append(msgspec.Struct):
+    """Write entries of this call in one transaction; sends back `Wrote`."""
+
+    call: StepCall
+    notes: list[Note]
+    changes: Sequence[Change] = ()
+    """What the transaction changes beside the run."""
+    degraded: int = 0
+    waits: bool = True
+    lazily: bool = False
+    """For what does not wait: it may go with the next write of anybody."""
+
+
+class Wrote(msgspec.Struct):
+    """What an Append did. `value` is the decoded copy of the last note's value, if it had one."""
+
+    value: Any = None
+    refused: Refused | None = None
+    """Why nothing was written: one of the changes was refused."""
+
+    @property
+    def taken(self) -> KeyState | None:
+        """The business key that another call has, if that is why."""
+        return self.refused.key if isinstance(self.refused, KeyTaken) else None
+
+
+class Call(msgspec.Struct):
+    """Call user code: "body", "on_doubt" or "fallback"; sends back `Called`."""
+
+    call: StepCall
+    what: str
+
+
+class Called(msgspec.Struct):
+    """What became of a call. `ended` is False for an abandoned thread."""
+
+    value: Any = None
+    error: BaseException | None = None
+    timed_out: bool = False
+    ended: bool = True
+
+
+class Transact(msgspec.Struct):
+    """Call the body and write these entries in one transaction of the store's database; the last
+    of them gets what the body returns. Sends back `Transacted`."""
+
+    call: StepCall
+    notes: list[Note]
+    claim: ClaimKey | None = None
+    keys: Sequence[SetKey] = ()
+
+
+class Transacted(msgspec.Struct):
+    """What became of a transaction: all of it happened and `value` is the copy of the result, or
+    nothing did, because of an error or because another call has the key."""
+
+    value: Any = None
+    error: BaseException | None = None
+    refused: bool = False
+    """Whether the error is that the result cannot be stored."""
+    in_doubt: bool = False
+    """Whether the error is that the body ended the transaction by itself."""
+    taken: KeyState | None = None
+
+
+class Sleep(msgspec.Struct):
+    """Wait until a time of the store's clock."""
+
+    call: StepCall
+    until_us: int
+
+
+class Await(msgspec.Struct):
+    """Wait for a message of this kind, or until a time of the store's clock, whichever comes first;
+    the run may be unloaded meanwhile. Sends back the `Message`, or None if the time is over."""
+
+    call: StepCall
+    until_us: int | None = None
+    kind: str | None = None
+    looks_us: int | None = None
+    """When to go and look, as if the time were over. Nobody is told of it, and nothing is written."""
+    about: str | None = None
+    """What people are told that it waits for, if that is no message."""
+
+
+class Poll(msgspec.Struct):
+    """Ask `look` with the store's time, again and again, until it returns something other than None;
+    sends that back. The branch keeps its place, and the run is not unloaded."""
+
+    call: StepCall
+    look: Callable[[int], Any]
+
+
+class FindChild(msgspec.Struct):
+    """Ask whether a child run of this id has failed before; sends back in which generation."""
+
+    run_id: str
+
+
+class StartChild(msgspec.Struct):
+    """Start a child run, or take it up where nobody works on it. One that failed is taken up again
+    if that was in generation `again`."""
+
+    call: StepCall
+    run_id: str
+    again: int | None = None
+
+
+class ReadChild(msgspec.Struct):
+    """Ask how a child run has ended; sends back `ChildEnd`."""
+
+    run_id: str
+    again: int | None = None
+
+
+class ChildEnd(msgspec.Struct):
+    """How a child run has ended; `status` is None as long as it has not."""
+
+    status: str | None
+    unloads: bool
+    """Whether the parent is unloaded while it waits."""
+    value: Any = None
+    error: dict[str, str] | None = None
+    messages: list[str] = []
+    """What the child said to the parent about it."""
+
+
+class Now(msgspec.Struct):
+    """Ask for the store's time, in microseconds."""
+
+
+NOW = Now()
+
+
+class Chance(msgspec.Struct):
+    """Ask for a random number in [0, 1)."""
+
+
+class FindKey(msgspec.Struct):
+    """Wait until a key that another call has may have changed; sends back whether the run that has
+    it goes no further by itself."""
+
+    call: StepCall
+    key: KeyState
+
+
+class FindUnmet(msgspec.Struct):
+    """Look whether a new effect may repeat one that the run has not come back to; where calls are
+    made at the same time, that one gets a moment to be called. Sends back its key, or None."""
+
+    call: StepCall
+    before_change: bool = False
+    """Look instead for what happened before an accepted change, whatever its name is."""
+
+
+class Recall(msgspec.Struct):
+    """Read from a memory: one value, or those whose keys begin so; sends back what was found, in the
+    form that is recorded (`memories.told`)."""
+
+    space: str
+    key: str | None = None
+    prefix: str = ""
+    after: str = ""
+    limit: int | None = None
+
+
+class FindQuestion(msgspec.Struct):
+    """Ask for the number under which the run asks people next by this name, and for the question of
+    that name if it is open; sends back `FoundQuestion`."""
+
+    name: str
+
+
+class FoundQuestion(msgspec.Struct):
+    """How often it was answered, plus one; and what those who answer see of it now."""
+
+    number: int
+    open: Question | None
+
+
+class LookUpKey(msgspec.Struct):
+    """Ask what became of a business key; sends back its `KeyState`, or None if nobody claimed it."""
+
+    effect: str
+    key: str
+
+
+class CopyResult(msgspec.Struct):
+    """Read the result that another run's step recorded (a duplicate of a business key)."""
+
+    key: KeyState
+
+
+Request = (
+    Append
+    | Call
+    | Transact
+    | Sleep
+    | Await
+    | FindChild
+    | StartChild
+    | ReadChild
+    | Poll
+    | Now
+    | Chance
+    | FindKey
+    | FindUnmet
+    | FindQuestion
+    | CopyResult
+    | LookUpKey
+    | Recall
+)
+Script = Generator[Request, Any, Any]
+Decode = Callable[[bytes], Any]

@@ -1,0 +1,82 @@
+"""Effects that a run has done, or may have done, and has not come back to. Pure.
+
+An effect with a key of its own (`pay:call_17`) is found again by that key alone. If the answer of the
+model that chose the key was not recorded, the model is asked again and chooses another: the same effect
+comes under a new key, and nothing would tell that it is a repetition. So an effect that is new to the
+journal is compared with those of its name that the run has not called again since it was taken up.
+
+After an accepted change records are matched by key alone, and an effect that was renamed is a new one.
+So nothing new that acts is begun while something from before the change was not called again.
+"""
+
+from __future__ import annotations
+
+from holdfast._engine.decisions.resume import outcome_is_unknown
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.step_keys import is_undo, name_of
+from holdfast._engine.journal.step_record import CHILD_RUN, Record, State
+from holdfast._engine.scripts.requests import StepCall
+
+_OPEN = frozenset({State.RUNNING, State.IN_DOUBT})
+
+
+def _may_have_acted(record: Record) -> bool:
+    if record.borrowed:
+        return False
+    done = record.state in (State.COMPLETED, State.SKIPPED)
+    return record.sort == CHILD_RUN or (record.effect and done) or outcome_is_unknown(record)
+
+
+class Unmet:
+    """The effects of a history that have keys of their own, and were not called again yet."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._by_name: dict[str, list[Record]] | None = None
+        self._changed: list[Record] | None = None
+
+    def like(self, call: StepCall, met: set[str], *, by_place: bool) -> Record | None:
+        """Return an effect that a call may repeat: one of its name that is in doubt; or one that was
+        done with the same arguments, unless (not `by_place`) what was done is not called again."""
+        if self._by_name is None:
+            self._by_name = self._found()
+        left = self._by_name.get(call.spec.name)
+        if not left:
+            return None
+        left[:] = [record for record in left if record.key not in met]
+        for record in left:
+            if record.state in _OPEN or (by_place and record.args_digest == call.args_digest):
+                return record
+        return None
+
+    def before_change(self, met: set[str]) -> Record | None:
+        """Return an effect or a child run from before an accepted change that was not called again."""
+        if self._changed is None:
+            passed = self._history.passed()
+            old = self._history.old.values()
+            self._changed = [it for it in old if _may_have_acted(it) and not passed(it.key)]
+        self._changed = [it for it in self._changed if it.key not in met]
+        return self._changed[0] if self._changed else None
+
+    def in_doubt(self, met: set[str]) -> list[Record]:
+        """Return those whose outcome is not known."""
+        records = self._history.open_doubts()
+        return [it for it in records if it.key not in met and self._is_ours(it)]
+
+    def _found(self) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        passed = self._history.passed()
+        for record in self._history.records.values():
+            done = record.state is State.COMPLETED and not passed(record.key)
+            if (done or record.state in _OPEN) and record.effect and self._is_ours(record):
+                found.setdefault(name_of(record.key), []).append(record)
+        return found
+
+    def _is_ours(self, record: Record) -> bool:
+        return (
+            record.position is None
+            and not record.borrowed
+            and not record.transaction
+            and record.key not in self._history.old
+            and not is_undo(record.key)
+        )

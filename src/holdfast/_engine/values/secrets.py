@@ -1,0 +1,106 @@
+"""Secrets: registered under a name, and masked by it wherever they would be stored or shown.
+
+A process registers its secrets when it starts. From then on each of them is replaced by
+`[secret NAME]` in whatever its runs write (values, errors, states, what is emitted), in log lines of
+ours and in those that pass the logging filter. A `Secret` that is passed to a step is stored as its
+name alone, and its text is looked up where it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from holdfast._engine.journal.rows import Write
+from holdfast._engine.journal.step_keys import check_label
+from holdfast._engine.values import masks
+from holdfast._engine.values.class_registry import KNOWN
+from holdfast._engine.values.redactor import Redact, redacted
+from holdfast.errors import UsageError
+
+SECRET_MIN_CHARS = 8
+"""A shorter text would be found in texts that have nothing to do with it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret by its name; the text is where `reveal()` is called, and nowhere else."""
+
+    name: str
+
+    def reveal(self) -> str:
+        """Return the text; raises UsageError if this process has not registered it."""
+        text = masks.text_of(self.name)
+        if text is None:
+            raise UsageError(
+                f"this process does not know the secret {self.name!r}; when it starts, say: "
+                f"holdfast.redaction.register_secret({self.name!r}, text)"
+            )
+        return text
+
+    def __str__(self) -> str:
+        return f"[secret {self.name}]"
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name!r})"
+
+
+KNOWN.register(Secret, "holdfast.Secret")
+
+
+def registered(name: str, text: str) -> Secret:
+    """Register a secret; the same name again replaces it, and the old text stays masked."""
+    check_label("the name of a secret", name)
+    if not isinstance(text, str) or len(text) < SECRET_MIN_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"the secret {name!r} is a str of {SECRET_MIN_CHARS} or more characters: a shorter one "
+            "would be found in texts that have nothing to do with it"
+        )
+    masks.mask(name, text)
+    return Secret(name)
+
+
+def masked_value(value: Any, path: str) -> Any:
+    """Return a value that is to be stored, its secrets masked."""
+    return redacted(value, path, _mask_part) if masks.any_masked() else value
+
+
+def masking(own: Redact | None) -> Redact | None:
+    """Return what takes out of values what must not be stored: what the user's function says, and
+    then every secret. None if there is nothing to take out."""
+    if not masks.any_masked():
+        return own
+    if own is None:
+        return _mask_part
+    return lambda path, part: _mask_part(path, own(path, part))
+
+
+def _mask_part(_path: str, part: Any) -> Any:
+    if type(part) is str and masks.holds_secret(part):
+        return masks.masked(part)
+    if isinstance(part, bytes | bytearray):
+        return _masked_bytes(part)
+    return part
+
+
+def _masked_bytes(part: bytes | bytearray) -> bytes | bytearray:
+    """Return bytes without secrets, in whichever usual way the text was encoded."""
+    for encoding in ("utf-8", "latin-1", "utf-16-le", "utf-16-be"):
+        try:
+            text = part.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if masks.holds_secret(text):
+            return type(part)(masks.masked(text).encode(encoding, "replace"))
+    return part
+
+
+def hide(write: Write) -> None:
+    """Take every secret out of what is about to be committed: facts that are no values (questions,
+    reasons, names of models and errors) are told as they came."""
+    if not masks.any_masked():
+        return
+    for draft in write.drafts:
+        draft.body = masks.masked_json(draft.body)
+    for change in write.changes:
+        change.mask(masks.masked_json)

@@ -1,0 +1,366 @@
+"""How a run goes on after a gap: what has changed is found, told, and treated by its policy.
+
+    look ── nothing to tell ─────────────────────────────► the flow is called
+      │
+      └─ changes ── on_resume ── policies ─┬─ keep ──────► gap_found, the flow is called
+                                           ├─ redo ──────► gap_found, next generation, called
+                                           ├─ ask ───────► gap_found, run_held (drift)
+                                           └─ fail ──────► gap_found, run_failed (Drifted)
+
+Watched facts are compared by `watching`, when the flow passes them. Nothing is waited for here: what
+is written goes before everything that the flow writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._engine.decisions.redo import effects_behind, held_for, redo_facts
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import ClaimedBecause
+from holdfast._engine.journal.step_keys import name_of
+from holdfast._engine.scripts.requests import StepCall
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.values.durations import micros
+from holdfast._features.drift import comparison
+from holdfast._features.drift.comparison import CodeNow, ResumePreview, StepNow
+from holdfast._features.drift.model import Change, checked_policies, checked_policy
+from holdfast._runtime import registry
+from holdfast._runtime.execution.fingerprints import of_code, version_text
+from holdfast._runtime.execution.frames import current
+from holdfast._runtime.execution.signatures import fingerprint as of_source
+from holdfast._stores import lineage
+from holdfast.errors import Drifted, RunHeld, UsageError
+
+if TYPE_CHECKING:
+    from holdfast._api.flows import FlowLike
+    from holdfast._runtime.execution.execution import Execution
+
+Versions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+OnResume = Callable[[ResumePreview], Any]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class StepDrift:
+    """What a step was declared with that concerns gaps."""
+
+    def __init__(
+        self,
+        step: str,
+        valid_for: Any = None,
+        on_expired: str | None = None,
+        versions: Versions | None = None,
+    ) -> None:
+        self._step = step
+        self.valid_for_us = (
+            None if valid_for is None else micros(valid_for, f"valid_for of step {step}")
+        )
+        self.on_expired = None
+        if on_expired is not None:
+            if valid_for is None:
+                raise UsageError(f"on_expired of step {step} says nothing without valid_for=")
+            self.on_expired = checked_policy(on_expired, "expired", f"on_expired of step {step}")
+        if versions is not None and not callable(versions):
+            self._told(versions)
+        self._versions = versions
+
+    def versions(self) -> dict[str, str]:
+        """Return what the step uses now: its model, its prompt."""
+        if self._versions is None:
+            return {}
+        found = self._versions() if callable(self._versions) else self._versions
+        return self._told(found)
+
+    def _told(self, found: Any) -> dict[str, str]:
+        if not isinstance(found, Mapping):
+            raise UsageError(
+                f'versions of step {self._step}: a dict such as {{"model": MODEL}}, or a function '
+                f"that returns one; not {found!r:.80}"
+            )
+        pairs: Mapping[Any, Any] = found  # pyright: ignore[reportUnknownVariableType]
+        return {str(name): version_text(value) for name, value in pairs.items()}
+
+    def made_by(self, fn: Callable[..., Any]) -> bytes:
+        """Return what is recorded with each outcome: a part of the entry's JSON."""
+        code = of_code(fn)
+        parts = [b'"code":"%b"' % code.encode()] if code else []
+        versions = None if self._versions is None else self.versions()
+        if versions:
+            parts.append(b'"versions":' + _encode(versions))
+        return b",".join(parts)
+
+
+def taken_from(options: dict[str, Any], step: str) -> StepDrift:
+    """Take the options of a step that concern gaps out of the others."""
+    names = ("valid_for", "on_expired", "versions")
+    return StepDrift(step, **{name: options.pop(name) for name in names if name in options})
+
+
+class AfterGap:
+    """What one execution knows of the gap before it."""
+
+    def __init__(self) -> None:
+        self.compares = False
+        """Whether a process was at work on the run before: watched facts are looked at again."""
+        self.policies: dict[str, str] = {}
+        self.seen: list[Change] | None = None
+        """What is found to have changed, if somebody only looks."""
+
+
+class FlowDrift:
+    """What a flow was declared with that concerns gaps."""
+
+    def __init__(
+        self,
+        flow: str,
+        on_drift: Mapping[str, str] | None = None,
+        on_resume: OnResume | None = None,
+    ) -> None:
+        self.policies = checked_policies(on_drift, flow)
+        if on_resume is not None and not callable(on_resume):
+            raise UsageError(f"on_resume of flow {flow} is a function that takes the report")
+        self.on_resume = on_resume
+
+
+# -- looking -----------------------------------------------------------------------------------
+
+
+def code_now(flow: FlowLike | None, names: Iterable[str]) -> CodeNow:
+    """Return what the flow and these steps are in this process."""
+    steps: dict[str, StepNow] = {}
+    for name in names:
+        settings = registry.steps.get(name)
+        if settings is not None:
+            drift: StepDrift = settings.drift
+            steps[name] = StepNow(
+                of_code(settings.fn),
+                drift.versions(),
+                drift.valid_for_us,
+                drift.on_expired,
+                settings.spec.key_ttl_s,
+            )
+    if flow is None:
+        return CodeNow(steps=steps)
+    return CodeNow(of_source(flow.fn), steps, dict(flow.drift.policies))
+
+
+def names_in(history: History) -> set[str]:
+    """Return the names of the steps that a history has records of."""
+    return {name_of(key) for key in history.records}
+
+
+def look(flow: FlowLike | None, execution: Execution) -> ResumePreview | None:
+    """Return what the run finds after a gap, or None if there was none."""
+    history = execution.history
+    if flow is not None:
+        execution.after_gap.policies = dict(flow.drift.policies)
+    gap = history.gap
+    if not execution.after_gap.compares or gap.is_first or history.rollback is not None:
+        return None
+    assert gap.before is not None
+    assert gap.claim is not None
+    row = execution.lease.row
+    changes = comparison.found(
+        history, row.flow, code_now(flow, names_in(history)), execution.engine.now_us()
+    )
+    why = msgspec.json.decode(gap.claim.body).get("why")
+    return ResumePreview(
+        row.run_id,
+        row.flow,
+        str(row.status),
+        gap.length_us / 1e6,
+        str(gap.before.kind),
+        why in (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_RAN_OUT),
+        tuple(whole_effects(execution, change) for change in changes),
+        comparison.redone(history),
+        tuple(record.key for record in history.open_doubts()),
+    )
+
+
+def whole_effects(execution: Execution, change: Change) -> Change:
+    """Complete what a redo would execute again: a snapshot may hide some of it."""
+    if not change.steps or change.kind == "key":
+        return change
+    return msgspec.structs.replace(
+        change, effects=effects_behind(whole_history(execution), change.steps)
+    )
+
+
+def whole_history(execution: Execution) -> History:
+    """Return the history with what snapshots replace."""
+    row = msgspec.structs.replace(execution.lease.row)
+    if row.skips == "[]":
+        return execution.history
+    return lineage.fold(execution.engine.kept, row)
+
+
+def used_since(execution: Execution, call: StepCall) -> list[Draft]:
+    """Return the entry that tells that a model call after a gap used another model, prompt or tools
+    than the calls of that step before it, as `usage` says; what was declared is told beforehand."""
+    name = name_of(call.key)
+    said = call.usage or {}
+    used = {kind: str(said[kind]) for kind in comparison.USED if kind in said}
+    was = comparison.used_by(execution.history, name)
+    settings = registry.steps.get(name)
+    declared = {} if settings is None else settings.drift.versions()
+    changes = [
+        Change(kind, name, was[kind], now, "keep", did="keep")
+        for kind, now in used.items()
+        if kind in was and kind not in declared
+        if now not in (was[kind], execution.history.gap.accepted.get(f"{kind}:{name}"))
+    ]
+    if not changes:
+        return []
+    body = _encode({"changes": changes})
+    execution.history.gap.found(msgspec.json.decode(body))
+    return [Draft(Kind.GAP_FOUND, execution.engine.now_us(), body=body)]
+
+
+# -- deciding and acting -----------------------------------------------------------------------
+
+
+def begin(flow: FlowLike, execution: Execution) -> None:
+    """Before a sync flow is called: find what has changed, and do what its policies say."""
+    report = look(flow, execution)
+    if report is not None:
+        answer = _asked(flow, report)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise UsageError(
+                f"on_resume of flow {flow.name} is async, and the flow is not; make it a plain "
+                "function"
+            )
+        act(execution, report, _checked(flow, answer))
+
+
+async def begin_async(flow: FlowLike, execution: Execution) -> None:
+    """Before an async flow is called: the same, and the hook may be async."""
+    report = look(flow, execution)
+    if report is not None:
+        answer = _asked(flow, report)
+        if inspect.isawaitable(answer):
+            with _outside(execution):
+                answer = await answer
+        act(execution, report, _checked(flow, answer))
+
+
+def begin_block(execution: Execution | Any) -> None:
+    """Before a block is entered that goes on with its run: the same, without policies of a flow."""
+    report = look(None, execution)
+    if report is not None:
+        act(execution, report, None)
+
+
+def _asked(flow: FlowLike, report: ResumePreview) -> Any:
+    """Ask the flow's hook, outside the run: nothing of it is recorded."""
+    hook = flow.drift.on_resume
+    frame = current.get()
+    assert frame is not None
+    gap = frame.execution.history.gap
+    if hook is None or gap.free or (gap.was_asked_for and not report.changes):
+        return None
+    with _outside(frame.execution):
+        return hook(report)
+
+
+@contextlib.contextmanager
+def _outside(execution: Execution) -> Generator[None, None, None]:
+    """While a hook is at work: it is no part of the run, and may hold it."""
+    token = current.set(None)
+    try:
+        yield
+    except RunHeld as held:
+        raise execution.stop(Unwind(held)) from None
+    finally:
+        current.reset(token)
+
+
+def _checked(flow: FlowLike, answer: Any) -> str | None:
+    if answer in (None, "keep", "hold", "fail"):
+        return None if answer is None else str(answer)
+    raise UsageError(
+        f"on_resume of flow {flow.name} returned {answer!r:.80}; it returns None (as the policies "
+        'say), "keep", "hold" or "fail"'
+    )
+
+
+def act(execution: Execution, report: ResumePreview, answer: str | None) -> None:
+    """Write down what was found, and do what is decided about it."""
+    changes = [decided(change, answer) for change in report.changes]
+    fates = {change.did for change in changes} | {answer or ""}
+    if not changes and not fates & {"hold", "fail"}:
+        return
+    if fates & {"hold", "fail"}:
+        changes = [_put_off(change) for change in changes]
+    found = msgspec.structs.replace(report, changes=tuple(changes))
+    facts: dict[str, Any] = {
+        "gap_us": int(report.gap_s * 1e6),
+        "died": report.died,
+        "redone": report.redone,
+        "in_doubt": report.in_doubt,
+        "changes": changes,
+    }
+    write(execution, facts, redo=[key for c in changes if c.did == "redo" for key in c.steps])
+    said = "; ".join(map(str, changes)) or "its on_resume says so"
+    if "fail" in fates:
+        raise Drifted(f"the run goes no further after a gap: {said}", found)
+    if "hold" in fates:
+        detail = "" if changes else "on_resume held it after a gap"
+        raise execution.stop(Unwind(held_for(execution.run_id, changes, detail)))
+
+
+def decided(change: Change, answer: str | None = None) -> Change:
+    """Say what becomes of a change."""
+    if answer is not None:
+        did = answer
+    elif change.policy == "hold" or (change.policy == "redo" and change.effects):
+        did = "hold"
+    else:
+        did = change.policy
+    if change.kind == "key" and did in ("hold", "keep"):
+        did = "in_doubt"  # It is held as that, or settled by a function: the key is never sent.
+    return msgspec.structs.replace(change, did=did)
+
+
+def _put_off(change: Change) -> Change:
+    """What would be redone is decided anew when the run goes on."""
+    return msgspec.structs.replace(change, did="") if change.did == "redo" else change
+
+
+def write(
+    execution: Execution, facts: dict[str, Any], redo: list[str], **place: Any
+) -> dict[str, Any]:
+    """Write what was found in a gap, and leave behind what is to be done again."""
+    row_changes: dict[str, Any] = {}
+    history = execution.history
+    at_us = execution.engine.now_us()
+    with execution.lock:
+        if redo:
+            facts |= redo_facts(whole_history(execution), redo)
+            row_changes["generation"] = facts["generation"]
+        expired = [c for c in facts["changes"] if c.kind == "expired" and c.did == "keep"]
+        if expired:
+            facts["accepted"] = {change.token: str(at_us) for change in expired}
+        body = _encode(facts)
+        execution.recorder.write(
+            [Draft(Kind.GAP_FOUND, at_us, body=body, **place)], None, row_changes, lazily=True
+        )
+        told: dict[str, Any] = msgspec.json.decode(body)
+        history.gap.found(told)
+        if redo:
+            history.supersede(told)
+            execution.generation = history.generation
+            execution.unreplayed = sum(
+                record.has_outcome
+                for records in history.unconsumed(execution.consumed)
+                for record in records
+            )
+    return facts

@@ -1,0 +1,74 @@
+"""Looking a question of a run up: its number, and whether those who answer can see it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from holdfast._engine.journal.changes import ALL, CloseQuestion
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.inbox_messages import next_number
+from holdfast._engine.journal.rows import NO_SKIPS, Change
+from holdfast._engine.scripts.requests import FindQuestion, FoundQuestion, Script, StepCall
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.execution.execution import Execution
+
+
+def find_question(execution: Execution, request: FindQuestion) -> FoundQuestion:
+    """Return what the store knows of a question. Answers are counted there and not in the history,
+    of which a resume reads only a part."""
+    kept, name = execution.engine.kept, request.name
+    execution.asked = True
+
+    def was_taken(message_id: str) -> bool:
+        found = kept.message(execution.run_no, message_id)
+        return found is not None and found[1] is not None
+
+    number = next_number(was_taken, name)
+    found = (it for it in kept.questions(execution.run_id) if it.name == name)
+    return FoundQuestion(number, next(found, None))
+
+
+def one_line(execution: Execution, call: StepCall, name: str, script: Script) -> Script:
+    """Perform a script that asks by this name; an answer could not be for two lines of a run."""
+    return _one_line(execution, call, name, script)
+
+
+def _one_line(
+    execution: Execution, call: StepCall, name: str, script: Script
+) -> Generator[Any, Any, Any]:
+    record = execution.history.records.get(call.key)
+    if record is not None and record.has_outcome:
+        return (yield from script)  # It was answered, and asks nobody any more.
+    with execution.lock:
+        other = execution.asking.setdefault(name, call.key)
+    if other != call.key:
+        raise UsageError(
+            f"{call.key}: run {execution.run_id!r} is asking {name!r} already, at {other}; an answer "
+            "is found by the name of its question, so give each a name= of its own"
+        )
+    try:
+        return (yield from script)
+    finally:
+        with execution.lock:
+            execution.asking.pop(name, None)
+
+
+ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_CANCELLED, Kind.RUN_ROLLED_BACK})
+"""Entries after which nobody waits for an answer. A failed run may be taken up again, and goes on
+with its questions."""
+
+
+def closed_by(execution: Execution, drafts: list[Draft]) -> list[Change]:
+    """Return which questions a write closes: all, if it ends the run and that may have asked any.
+    What a resume has not read may hold one too."""
+    if not any(draft.kind in ENDS for draft in drafts):
+        return []
+    if execution.asked or execution.lease.row.skips != NO_SKIPS:
+        return [CloseQuestion(ALL)]
+    past = execution.history
+    records = (*past.records.values(), *past.superseded)
+    asked = any(it.begun is not None and it.begun.kind is Kind.QUESTION_ASKED for it in records)
+    return [CloseQuestion(ALL)] if asked else []

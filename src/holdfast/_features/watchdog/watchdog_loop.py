@@ -1,0 +1,226 @@
+"""The watchdog of a worker: about once a minute it looks at the open runs of its store, and does what
+their flows declare about what it finds.
+
+Several workers may look at one run: what is decided goes under the id of the finding, so it is done
+once. A function is called by one worker at a time, and again if that one dies before it is noted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast._engine.journal.changes import TakeMessage
+from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
+from holdfast._engine.journal.rows import Memo, Message, RunRow
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._features.alerts import runtime as alerting
+from holdfast._features.watchdog import store as watchdog
+from holdfast._features.watchdog.model import (
+    Finding,
+    Found,
+    Severity,
+    Watchdog,
+    note,
+    noted_in,
+    read,
+)
+from holdfast._features.watchdog.store import Survey
+from holdfast._runtime import log as logs
+from holdfast._runtime.clocks import CHANCE
+from holdfast.errors import HoldfastError, RunError
+
+if TYPE_CHECKING:
+    from holdfast._api.flows import FlowLike
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution.execution import Execution
+
+EVERY_US = 60_000_000
+SHARE = 200
+"""A round that took long is followed by a pause of so many times its length."""
+LOADED_MAX = 500
+"""How many journals are read in one round at most."""
+CALL_US = 60_000_000
+"""How long a worker has for a function, before another one calls it."""
+CALLS = "holdfast.watchdog"
+"""The memory in which workers say who calls a function."""
+
+Flows = Callable[[], Mapping[str, Any]]
+STOPS = {"hold": "pause", "cancel": "cancel"}
+"""What a finding may do to a run, and the message that does the same."""
+
+
+class Patrol:
+    """Makes the rounds of one worker, each in a thread of its own."""
+
+    def __init__(self, engine: Engine, flows: Flows) -> None:
+        self._engine = engine
+        self._flows = flows
+        self._survey = Survey(engine.kept)
+        self._seen: dict[int, tuple[int, int]] = {}
+        """Of each run, the last entry that was looked at, and after how long it is quiet."""
+        self._due_us = engine.now_us() + int(CHANCE.uniform(0.3, 1.0) * EVERY_US)
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> None:
+        """Begin a round, if it is time and none is under way."""
+        if self._engine.now_us() < self._due_us:
+            return
+        if self._thread is None or not self._thread.is_alive():
+            self._due_us = self._engine.now_us() + EVERY_US
+            thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def _run(self) -> None:
+        began_us = self._engine.now_us()
+        try:
+            self._engine.measuring.sample()
+            alerting.asked(self._engine)
+            for _ in self.round():
+                pass
+        except Exception as error:
+            if not self._engine.closed:
+                logs.warning("the watchdog could not look at the runs: %s", error)
+        took_us = self._engine.now_us() - began_us
+        self._due_us = began_us + max(
+            int(CHANCE.uniform(0.8, 1.2) * EVERY_US), min(took_us * SHARE, 60 * EVERY_US)
+        )
+
+    def round(self) -> Iterator[Finding]:
+        """Look at what has changed, and act; yields what was acted on. A run that cannot be looked
+        at keeps no other from its turn."""
+        failed: Exception | None = None
+        left = LOADED_MAX
+        flows = self._flows()
+        met: set[int] = set()
+        for row in watchdog.open_rows(self._engine.kept):
+            if self._engine.closed or left <= 0:
+                break
+            met.add(row.run_no)
+            if self._is_worth_it(row):
+                left -= 1
+                try:
+                    yield from self._look_at(row, flows)
+                except Exception as error:
+                    failed = failed or error
+        else:
+            self._forget(met)
+        if failed is not None:
+            raise failed
+
+    def _forget(self, met: set[int]) -> None:
+        self._seen = {run_no: it for run_no, it in self._seen.items() if run_no in met}
+
+    def _is_worth_it(self, row: RunRow) -> bool:
+        """Say whether a look at the journal could show something that was not seen before."""
+        now_us = self._engine.now_us()
+        sleeps = row.status is Status.WAITING and (row.wake_us is None or row.wake_us > now_us)
+        known = self._seen.get(row.run_no)
+        if known is not None and known[0] == row.last_seq:
+            is_quiet = now_us - row.updated_us > known[1]
+            return row.status in CLAIMABLE and is_quiet and (row.owner is not None or not sleeps)
+        return not (sleeps and row.owner is None and not row.attempts)
+
+    def _look_at(self, row: RunRow, flows: Mapping[str, Any]) -> Iterator[Finding]:
+        quiet_us = self._survey.stuck_us(row)
+        found = self._survey.findings(row)
+        if (yield from _acted(self._engine, row, found, flows.get(row.flow))):
+            self._seen[row.run_no] = (row.last_seq, quiet_us)
+
+
+def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) -> list[Finding]:
+    """Make one round now, over all runs or one; returns what was acted on."""
+    if run_id is None:
+        return list(Patrol(engine, lambda: flows).round())
+    row = engine.kept.get(run_id)
+    if row is None or row.deleted_us is not None or row.status not in watchdog.OPEN:
+        return []
+    found = Survey(engine.kept).findings(row)
+    return list(_acted(engine, row, found, flows.get(row.flow)))
+
+
+def _acted(
+    engine: Engine, row: RunRow, found: list[Finding], flow: FlowLike | None
+) -> Generator[Finding, None, bool]:
+    """Do what a flow declares about findings. Of a flow that is not known here, only what no worker
+    could act on is noted: that nobody executes it. Says in the end whether somebody is told of all of
+    it, if somebody is to be."""
+    declared = None if flow is None else flow.watch
+    watch = declared or engine.watch or Watchdog()
+    is_told = alerting.watched(engine, row, [it for it in found if watch.act(it.kind) != "ignore"])
+    for finding in found:
+        if flow is None and finding.kind is not Found.STUCK:
+            continue
+        act = watch.act(finding.kind)
+        if act == "ignore":
+            continue
+        if finding.severity is Severity.INFO and act in STOPS:
+            act = "note"  # It wants nobody: what it is held for does, or its budget.
+        try:
+            if watchdog.is_told(engine.kept, row, finding):
+                watchdog.take_in(engine.kept, row.run_id)
+                continue
+            if callable(act):
+                did = _called(engine, finding, act)
+                if did is None:
+                    continue
+            else:
+                did = act
+            watchdog.tell(engine.kept, finding, did)
+        except HoldfastError as error:
+            text = "a finding of run %s could not be acted on: %s"
+            logs.warning(text, row.run_id, error, about=row)
+            continue
+        text = "run %s is %s (%s): %s"
+        logs.warning(text, row.run_id, finding.kind, did, finding.text, about=row)
+        yield finding
+    return is_told
+
+
+def _called(engine: Engine, finding: Finding, act: Callable[[Finding], object]) -> str | None:
+    """Call a function of the user, unless another worker does; None if it is not through."""
+    name = getattr(act, "__name__", "a function")
+    if not _may_call(engine, finding):
+        return None
+    try:
+        act(finding)
+    except Exception as error:
+        logs.warning(
+            "%s, which is to be called for a finding of run %s, raised %r; it is called again",
+            *(name, finding.run_id, error),
+        )
+        return None
+    return f"called {name}"
+
+
+def _may_call(engine: Engine, finding: Finding) -> bool:
+    key = f"{finding.run_id}/{finding.id}"[:180]
+    memo = Memo(CALLS, key, b"true", expires_us=engine.now_us() + CALL_US)
+    return engine.kept.put_memo(memo, 0) is not None
+
+
+# -- a run at work here ------------------------------------------------------------------------
+
+
+def take_in(execution: Execution, message: Message) -> None:
+    """A run at work here is told of a finding: it is noted now; if the run is to stop, it is given
+    back, and all of it is written then."""
+    decision = read(message)
+    kept = execution.engine.kept
+    stop = STOPS.get(decision.did)
+    if stop == "cancel" and execution.history.rollback is not None:
+        stop = None
+    row = kept.get(execution.run_id)
+    if row is None:
+        return
+    is_noted = decision.id in noted_in(kept.load(row))
+    if stop is not None and not is_noted:
+        text = f"run {execution.run_id!r} is {decision.finding}: {decision.text}"
+        execution.stop(Unwind(RunError(execution.run_id, text), released=stop), later=True)
+        return
+    entries = [] if is_noted else [note(decision, execution.engine.now_us())]
+    execution.recorder.write(
+        entries, execution.recorder.in_background, changes=[TakeMessage(message.message_id)]
+    )

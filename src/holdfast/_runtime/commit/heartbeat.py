@@ -1,0 +1,129 @@
+"""The heartbeat: one thread per store says that this process lives, and hears what it has lost.
+
+One beat is one small write, however many runs are at work here: the pulse of the process, which
+keeps the leases of all its runs. It never runs on the user's event loop, so a blocked loop does
+not lose its leases. Each beat also
+
+* stops the runs that another process has taken over, so that they are not worked on for nothing;
+* writes the start of plain steps that are still at work, so that people see what is going on;
+* gives back runs whose last write failed: the pulse would keep them from everybody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._runtime import log as logs
+from holdfast._runtime.worker.store_health import is_unreachable
+from holdfast._stores.contract import Fenced
+from holdfast.errors import LeaseLost, StoreError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution.execution import Execution
+
+
+class Heartbeat:
+    """Beats three times per lease while this process may own something."""
+
+    def __init__(self, engine: Engine, every_s: float) -> None:
+        self._engine = engine
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failed = False
+        """Whether the last pulse could not be written."""
+
+    def ensure(self) -> None:
+        """Start the thread if it is not there yet."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self.beat()
+            if not self.failed:
+                self._engine.measuring.beat()
+
+    def beat(self) -> None:
+        """Beat once; what goes wrong is told, and tried again at the next beat."""
+        engine = self._engine
+        if not engine.may_own():
+            return
+        executions = engine.executing()
+        try:
+            self._pulse(executions)
+            self.failed = False
+        except Exception as error:
+            self._tell(error)
+            if is_unreachable(error):
+                return
+        for execution in executions:
+            try:
+                execution.recorder.beat()
+            except Unwind:
+                continue
+            except Exception as error:
+                logs.failure("heartbeat of run %s failed", execution.run_id, error=error)
+        for lease in engine.abandoned():
+            try:
+                self.give_back(lease, "its last write failed")
+            except Exception as error:
+                run_id = lease.row.run_id
+                logs.failure("run %s could not be given back yet", run_id, error=error)
+
+    def _pulse(self, executions: list[Execution]) -> None:
+        """Say that this process lives, and stop what it has lost."""
+        engine = self._engine
+        working = [(run.run_no, run.lease.row.epoch) for run in executions]
+        worker = engine.worker
+        with contextlib.nullcontext() if worker is None else worker.lookout.asking("pulse"):
+            lost = set(engine.kept.pulse(engine.owner(), engine.facts(), working))
+        for execution in executions:
+            if execution.run_no in lost:
+                execution.stop(Unwind(LeaseLost(execution.run_id)), later=True)
+
+    def _tell(self, error: Exception) -> None:
+        """Complain once, until it is over; a worker's own lookout has complained already."""
+        if not isinstance(error, StoreError):
+            logs.failure("the pulse of this process failed", error=error)
+        elif not self.failed and self._engine.worker is None:
+            logs.warning("the pulse of this process failed, and is tried again: %s", error)
+        self.failed = True
+
+    def give_back(self, lease: Lease, why: str, claims: int | None = None) -> None:
+        """Release a run that nobody works on here; a lost one is somebody else's already. `claims`
+        is how many of its claims are still counted."""
+        engine = self._engine
+        body = msgspec.json.encode({"why": why})
+        draft = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
+        # It is no progress: the claims that brought nothing go on being counted.
+        counted = lease.row.claims if claims is None else claims
+        write = Write(lease, [draft], row={"claims": counted})
+        outcome = engine.kept.append([write])[0]
+        if isinstance(outcome, Fenced) and self._is_ours(lease):
+            return  # A write of ours went through in the dark: again at the next beat.
+        engine.given_back(lease)
+
+    def _is_ours(self, lease: Lease) -> bool:
+        """Look at a run whose row is not as we knew it; go on from there if it is still ours."""
+        row = self._engine.kept.get(lease.row.run_id)
+        if row is None or (row.epoch, row.owner) != (lease.row.epoch, lease.row.owner):
+            return False
+        lease.row = row
+        return True

@@ -1,0 +1,369 @@
+"""How a run comes to be executed here: started or found, claimed, loaded, folded.
+
+admit ─► start ─┬─ made here ───────────────────────────────► Execution
+                └─ exists: same flow and input?
+                     ├─ completed ► its result   cancelled ► RunCancelled
+                     ├─ failed ► next generation ┐
+                     ├─ held ► RunHeld, or again ┤
+                     └─ claim ◄──────────────────┘ busy ► RunBusy
+                          └─ what stops it is carried out ► RunHeld, RunCancelled
+                               └─ load, verify, fold ───────► Execution
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast import errors
+from holdfast._api.queue_options import Placing
+from holdfast._engine.decisions import resume
+from holdfast._engine.decisions.command_lines import another_id
+from holdfast._engine.journal.entries import FORMAT, Draft, Entry, Kind
+from holdfast._engine.journal.history import History, State
+from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
+from holdfast._engine.journal.rows import Lease, RunRow, Write
+from holdfast._engine.values.chunks import Values
+from holdfast._features.budgets import runtime as spending
+from holdfast._features.budgets.model import limits_of
+from holdfast._features.retention import model as retention
+from holdfast._features.watchdog.model import Watchdog
+from holdfast._runtime import observer_registry
+from holdfast._runtime.commit import claim_entries
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.version_rules import Upgrade, has_tried
+from holdfast._stores import lineage
+from holdfast._stores.contract import Committed, NewRun, Started
+
+_encode = msgspec.json.encode
+
+
+class RunRequest(msgspec.Struct):
+    """What somebody wants to have run."""
+
+    run_id: str
+    flow: str
+    names: tuple[str, ...]
+    """The flow's name and its aliases."""
+    version: str
+    input: dict[str, Any]
+    defaults: Mapping[str, Any]
+    fingerprint: Callable[[], str]
+    code: Callable[[], str]
+    """What tells one deploy of the flow from another; see `Execution.code`."""
+    awaits: bool
+    tags: dict[str, str] = {}
+    placing: Placing = Placing()
+    parent: str | None = None
+    """The run that starts it, and the one at the top of the family."""
+    root: str | None = None
+    keep_us: int | None = None
+    """How long the run is kept after its end."""
+    watch: Watchdog | None = None
+    replays_ended: bool = False
+    """A block executes its body even if the run has ended: its steps replay."""
+
+
+class Ended(msgspec.Struct):
+    """The run has completed before; this is its result."""
+
+    result: Any
+
+
+def admit(engine: Engine, request: RunRequest) -> Execution | Ended:
+    """Start the run or take it up; raises what the caller of `run` gets to see."""
+    with engine.admitting(request.run_id):
+        return _admit(engine, request)
+
+
+def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
+    started = _start(engine, request, engine.owner())
+    lease = started.lease
+    if lease is None:
+        row = _same_run(engine, request, started.row)
+        if row.status is Status.COMPLETED:
+            return _completed(engine, request, row)
+        if row.status is Status.CANCELLED:
+            raise cancelled_error(engine, row)
+        if row.status is Status.ROLLED_BACK:
+            raise rolled_back_error(engine, row)
+        lease = claim(engine, _freed(engine, row, request.code()).run_id)
+    execution = execution_of(
+        engine, lease, awaits=request.awaits, version=request.version, entries=started.entries
+    )
+    execution.code = request.code()
+    return execution
+
+
+def submit(engine: Engine, request: RunRequest) -> RunRow:
+    """Create the run without executing it, or find it."""
+    started = _start(engine, request, None)
+    assert started.lease is None
+    return _same_run(engine, request, started.row)
+
+
+def claim(engine: Engine, run_id: str) -> Lease:
+    """Take a run for execution in this process."""
+    at_us = engine.now_us()
+    claimed = engine.kept.claim(run_id, engine.owner(), at_us)
+    if isinstance(claimed, Lease):
+        return claimed
+    if claimed.row.status is Status.HELD:
+        claim_entries.quarantined(engine, [claimed.row], at_us)
+        raise held_error(engine, claimed.row)
+    raise errors.RunBusy(run_id, claimed.owner)
+
+
+def execution_of(
+    engine: Engine,
+    lease: Lease,
+    *,
+    awaits: bool,
+    version: str | None = None,
+    entries: list[Entry] | None = None,
+) -> Execution:
+    """Load, verify and fold a claimed run, which code of this version executes. Damage holds it as
+    corrupt; after any other error it is given back. `entries` are those of one just made."""
+    from holdfast._runtime.execution.inbox import cancel_if_requested, obey
+
+    try:
+        try:
+            # What was said to the run comes before its journal, however long that is to read.
+            messages = obey(engine, lease) if entries is None else None
+            row = lease.row
+            history = load(engine, row) if entries is None else _folded(row, entries)
+            execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
+            execution.budget = spending.opened(engine, row, history)
+            execution.after_gap.compares = entries is None
+            if version is not None and version != row.version:
+                execution.recorder.upgrade = Upgrade(row.flow, version)
+            if messages is not None:
+                cancel_if_requested(engine, lease, history)
+                execution.mail.begin(messages)
+        except errors.Corrupt as damage:
+            hold_as_corrupt(engine, lease, damage)
+            raise
+        engine.enter(execution)
+        observer_registry.taken(execution, resumed=row.epoch > 1)
+    except BaseException:
+        if lease.row.owner is not None:  # Else it is given back: held or cancelled.
+            engine.abandon(lease)
+        raise
+    return execution
+
+
+def cancelled_error(engine: Engine, row: RunRow) -> errors.RunCancelled:
+    """Return the error that tells who cancelled a run."""
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    told: dict[str, Any] = {} if entry is None else msgspec.json.decode(entry.body)
+    return errors.RunCancelled(row.run_id, told.get("actor", ""), told.get("reason", ""))
+
+
+def load(engine: Engine, row: RunRow, *, whole: bool = False) -> History:
+    """Return the folded history of a run; not whole, without what its snapshots replace."""
+    skips: list[tuple[int, int]] = []
+    if not whole:
+        skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
+    history = lineage.fold(engine.kept, row, skips)
+    history.generation = row.generation
+    return history
+
+
+def _folded(row: RunRow, entries: list[Entry]) -> History:
+    history = History.fold(row.run_id, entries)
+    history.generation = row.generation
+    return history
+
+
+def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> None:
+    """Hold a damaged run; if even that cannot be written, the error says enough."""
+    body = {
+        "reason": HeldReason.CORRUPT.value,
+        "detail": str(damage),
+        "step": "",
+        "actions": ["holdfast verify", "holdfast restore BACKUP"],
+    }
+    draft = Draft(Kind.RUN_HELD, engine.now_us(), body=_encode(body))
+    write = Write(lease, [draft], row={"held_reason": HeldReason.CORRUPT.value})
+    if isinstance(engine.kept.append([write])[0], Committed):
+        engine.wrote(write)
+
+
+def _start(engine: Engine, request: RunRequest, owner: int | None) -> Started:
+    existing = engine.kept.get(request.run_id)
+    if existing is not None:
+        return Started(existing, created=False)
+    new = new_run(engine, request)
+    if owner is None and request.placing.delay_s is not None:
+        new.wake_us = engine.now_us() + int(request.placing.delay_s * 1_000_000)
+    return engine.committer.start(new, owner)
+
+
+def new_run(engine: Engine, request: RunRequest) -> NewRun:
+    """Return what a store needs to start the run."""
+    values = Values(_no_chunks)  # A new run has no chunks yet.
+    values.redact = engine.redact
+    with _naming(request):
+        node = values.encode(request.input, "input")
+    told: dict[str, Any] = {"fingerprint": request.fingerprint(), "format": FORMAT}
+    if request.placing.budget is not None:
+        told["budget"] = limits_of(request.placing.budget)
+    if request.placing.deadline_us is not None:
+        told["deadline_us"] = engine.now_us() + request.placing.deadline_us
+    if request.keep_us is not None:
+        told[retention.KEEP] = request.keep_us
+    watch = request.watch or engine.watch
+    if watch is not None:
+        told["watch"] = watch.limits()
+    if request.replays_ended:
+        told["block"] = True
+    facts = _encode(told)
+    body = b'{"input":' + node + b"," + facts[1:]
+    return NewRun(
+        run_id=request.run_id,
+        flow=request.flow,
+        version=request.version,
+        input_digest=values.digest(request.input),
+        drafts=[Draft(Kind.RUN_STARTED, engine.now_us(), body=body)],
+        chunks=values.take_fresh(),
+        tags=_encode(request.tags).decode(),
+        queue=request.placing.queue,
+        priority=request.placing.priority,
+        limit_key=request.placing.limit_key,
+        parent=request.parent,
+        root=request.root,
+    )
+
+
+@contextlib.contextmanager
+def _naming(request: RunRequest) -> Generator[None]:
+    """Let a refused input say of which run and flow it is."""
+    try:
+        yield
+    except errors.NotSerializable as refused:
+        whose = f"run {request.run_id!r} of {request.flow}"
+        raise errors.NotSerializable(refused.path, refused.why, whose=whose) from None
+
+
+def _no_chunks(_number: int) -> dict[int, bytes]:
+    return {}
+
+
+def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
+    """Check that the id belongs to this flow with this input."""
+    if row.deleted_us is not None:
+        raise errors.RunDeleted(row.run_id)
+    if row.flow not in request.names:
+        why = f"as a run of {row.flow!r}, not {request.flow!r}"
+        raise errors.RunConflict(row.run_id, why, another_id(row.run_id))
+    values = engine.values(row)
+    with _naming(request):
+        if values.digest(request.input, "input") == row.input_digest:
+            return row
+    entry = engine.kept.entry(row.run_no, 1)
+    if entry is None:
+        raise errors.Corrupt("entry 1", run_id=row.run_id, why="it is missing")
+    try:
+        recorded: dict[str, Any] = values.decode(bytes(entry.data()["input"]))
+    except errors.ClassChanged as changed:
+        # Not to be compared. Who takes the run up holds it; one that has ended stays as it is.
+        if row.status in ENDED:
+            raise changed.in_run(row.run_id) from None
+        return row
+    theirs = {**request.defaults, **recorded}
+    ours = {**theirs, **request.input} if theirs.keys() <= request.input.keys() else request.input
+    if values.digest(theirs) == values.digest(ours):
+        return row
+    names = [
+        name
+        for name in dict.fromkeys([*theirs, *ours])
+        if name not in theirs
+        or name not in ours
+        or values.digest(theirs[name]) != values.digest(ours[name])
+    ]
+    why = f"with another input (it differs in: {', '.join(names)})"
+    raise errors.RunConflict(row.run_id, why, another_id(row.run_id))
+
+
+def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | Ended:
+    if request.replays_ended:
+        history = load(engine, row)
+        replayed = Execution(engine, Lease(row), history, engine.values(row), awaits=request.awaits)
+        replayed.ended = history.closed = True
+        return replayed
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    if entry is None or entry.kind is not Kind.RUN_COMPLETED:
+        raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="not run_completed")
+    return Ended(engine.value(row, bytes(entry.data()["result"])))
+
+
+def _freed(engine: Engine, row: RunRow, code: str = "") -> RunRow:
+    """Make a failed or held run claimable where `run` may do so, or raise why it may not."""
+    if row.status not in (Status.FAILED, Status.HELD):
+        return row
+    # Everything is read: what the next generation leaves behind may stand before a snapshot.
+    history = load(engine, row, whole=True)
+    at_us = engine.now_us()
+    if row.status is Status.FAILED:
+        drafts, changes = resume.resume_drafts(history, actor="flow.run", at_us=at_us)
+    elif _worth_another_try(history, row):
+        told = {"why": "run again", "actor": "flow.run"}
+        if history.tried and code and not has_tried(history.tried, code):
+            told |= {"why": "other_code", "code": code}
+        drafts = [Draft(Kind.RUN_RELEASED, at_us, body=_encode(told))]
+        changes = {"waiting_on": None}
+    else:
+        raise held_error(engine, row, history)
+    outcome = engine.kept.append([Write(Lease(row, acting=True), drafts, row=changes)])[0]
+    if not isinstance(outcome, Committed):
+        raise errors.StaleView(row.run_id)
+    return row
+
+
+def resumed(engine: Engine, row: RunRow) -> RunRow:
+    """Take up a failed child again, for a parent that calls it anew; returns its row."""
+    _freed(engine, row)
+    return engine.kept.get(row.run_id) or row
+
+
+def _worth_another_try(history: History, row: RunRow) -> bool:
+    """A held run is tried again where replay decides anew and nothing can be repeated."""
+    anew = (HeldReason.DIVERGED, HeldReason.BUDGET, HeldReason.DRIFT)
+    if row.held_reason in anew or row.waiting_on is not None:
+        return True
+    if row.held_reason != HeldReason.IN_DOUBT:
+        return False
+    doubts = history.open_doubts()
+    return not doubts or all(
+        record.state is State.IN_DOUBT
+        and record.intent is not None
+        and b'"on_doubt":"hold"' not in record.intent.body
+        and (record.doubt is None or b'"why":"value_lost"' not in record.doubt.body)
+        for record in doubts
+    )
+
+
+def rolled_back_error(engine: Engine, row: RunRow) -> errors.RunRolledBack:
+    """Return the error that tells that a run was rolled back, and why."""
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    reason = "" if entry is None else msgspec.json.decode(entry.body).get("reason", "")
+    return errors.RunRolledBack(row.run_id, str(reason))
+
+
+def held_error(engine: Engine, row: RunRow, history: History | None = None) -> errors.RunHeld:
+    """Return the error that tells why a run is held."""
+    history = history or load(engine, row)
+    if history.held is None:
+        return errors.RunHeld(row.run_id, row.held_reason or "held", "no reason is recorded")
+    told = msgspec.json.decode(history.held.body)
+    return errors.RunHeld(
+        row.run_id,
+        told["reason"],
+        told.get("detail", ""),
+        tuple(told.get("actions", ())),
+        step=told.get("step", ""),
+    )

@@ -1,0 +1,167 @@
+"""One run being executed: its lease, its history, its values, and what stops it.
+
+What it writes goes through its recorder (`recorder`).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.rows import Lease
+from holdfast._engine.journal.step_keys import Scope, derived_key
+from holdfast._engine.scripts.stops import CLASS, Unwind
+from holdfast._engine.scripts.unreplayed_effects import Unmet
+from holdfast._engine.values.chunks import Values
+from holdfast._features.budgets.runtime import RunBudget
+from holdfast._features.drift.runtime import AfterGap
+from holdfast._runtime.execution import deadlines
+from holdfast._runtime.execution.branch_waits import Waits
+from holdfast._runtime.execution.recorder import Recorder, as_holdfast
+from holdfast._runtime.worker.inbox_poller import Mail
+from holdfast.errors import ClassChanged, LeaseLost, RunHeld
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution.interrupt_shield import Shield
+
+INPUT = "the input"
+
+
+class Execution:
+    """A run in this process, from claim to release."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        lease: Lease,
+        history: History,
+        values: Values,
+        *,
+        awaits: bool,
+    ) -> None:
+        self.engine = engine
+        self.lease = lease
+        self.history = history
+        self.values = values
+        self.awaits = awaits
+        self.run_id = lease.row.run_id
+        self.run_no = lease.row.run_no
+        self.generation = history.generation
+        self.ended = False
+        """A block that is replayed after its end; nothing more can be recorded."""
+        self.adopted = lease.row.run_no <= engine.kept.adopted_through()
+        self.lock = threading.RLock()
+        self.stopped: Unwind | None = None
+        self.interrupted = threading.Event()
+        """Set when the run stops: sleepers wake up."""
+        self.waits = Waits()
+        self.mail = Mail(self)
+        self.deadline_us = deadlines.of(history)
+        self.key_waits: dict[str, float] = {}
+        """Since when calls wait for a key that another run has."""
+        self.children: dict[str, Any] = {}
+        """Child runs that the flow has called, by run id."""
+        self.progress: dict[str, Any] = {}
+        self.unawaited: set[str] = set()
+        """Calls of async steps that took their key and were not awaited yet."""
+        self.asking: dict[str, str] = {}
+        """Which line of the run asks people by which name."""
+        self.asked = False
+        """Whether it asked people anything, as far as this process has seen."""
+        self.doubts: set[str] = set()
+        """Effects that were interrupted while the flow went on; they keep it from its end."""
+        self.cut_short: dict[tuple[str, bytes], list[str]] = {}  # See `step_key`.
+        self.root = Scope()
+        self.unreplayed = history.recorded()
+        self.consumed: set[str] = set()
+        """Keys of the records that the flow has asked for."""
+        self.unmet = Unmet(history)
+        self.code, self.is_chosen = "", True
+        """Version and fingerprint of the flow (a block has none); whether it was called for here:
+        a worker does not try again what the same code could not replay."""
+        self.instance: Any = None
+        """What the flow is a method of, if it is one."""
+        self.shield: Shield | None = None
+        """What keeps signals from the thread that executes the flow."""
+        self.after_gap = AfterGap()
+        self.recorder = Recorder(self)
+        self.budget: RunBudget | None = None
+        """Of a run with a budget; set before its first step."""
+
+    def derived_key(self, step: str) -> str:
+        """Return the idempotency key of a step: the one that was shown before, if it was begun and
+        is not superseded (a run that came from another store keeps its keys), or a new one."""
+        record = self.history.records.get(step)
+        if record is not None and record.borrowed:
+            record = None  # A fork shows keys of its own.
+        shown = None if record is None else record.shown_key()
+        if shown is not None:
+            return shown
+        generation = self.generation if record is None else record.generation
+        return derived_key(self.engine.namespace_id, self.run_id, generation, step)
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Called at the start of every durable call: a stopped run goes no further."""
+        if self.stopped is not None:
+            self.stopped.told = True
+            raise self.stopped
+        if self.deadline_us is not None and self.engine.now_us() >= self.deadline_us:
+            deadlines.expire(self)
+        if self.recorder.failure is not None:
+            raise self.stop(Unwind(as_holdfast(self.recorder.failure, self.run_id)))
+
+    def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
+        """Stop the run; the first reason stays. Returns what is to be raised: now, or `later`, at
+        the next durable call, if there is one."""
+        with self.lock:
+            if self.stopped is None:
+                self.stopped = unwind
+                unwind.told = not later
+                self.interrupted.set()
+                self.waits.ring()
+            elif later and self.stopped.then is None:
+                self.stopped.then = unwind
+            return self.stopped
+
+    def left_to_parent(self) -> None:
+        """In a forked child: this run is another process's."""
+        self.lock = threading.RLock()
+        self.interrupted = threading.Event()
+        self.stopped = Unwind(LeaseLost(self.run_id))
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another owner has the run, so that nothing may be written."""
+        return self.stopped is not None and isinstance(self.stopped.error, LeaseLost)
+
+    def decode(self, node: bytes) -> Any:
+        """Return a stored value; the value space serves one caller at a time."""
+        with self.lock:
+            return self.values.decode(node)
+
+    def read(self, node: bytes, where: str) -> Any:
+        """Return a stored value outside of scripts; one that its class cannot take stops the run."""
+        try:
+            return self.decode(node)
+        except ClassChanged as changed:
+            raise self.class_changed(changed, where) from None
+
+    def class_changed(self, changed: ClassChanged, where: str) -> Unwind:
+        """Hold the run: the value of a step, a loop or the input does not fit today's class."""
+        held = RunHeld(
+            self.run_id,
+            "diverged",
+            f"at {where}: {changed}",
+            (
+                "put the class back as it was and run it again, or",
+                f"add to your code: {changed.remedy}, and run it again, or if a worker has it:",
+                command("resume", self.run_id),
+            ),
+            step="" if where == INPUT else where,
+        )
+        return self.stop(Unwind(held, differs=CLASS, about=changed.class_name))

@@ -1,0 +1,40 @@
+"""Waking tasks of an event loop when what they wait for is committed."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast._runtime.commit.committer import Ticket
+
+
+class Waker:
+    """Wakes the tasks of one event loop, once per commit however many waited for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._done: deque[Ticket] = deque()
+        self._scheduled = False
+
+    def wake(self, ticket: Ticket) -> None:
+        """Have the task that awaits a ticket go on in its loop."""
+        self._done.append(ticket)
+        if not self._scheduled:
+            self._scheduled = True
+            loop = self._loop()
+            if loop is not None:
+                with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
+                    loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._scheduled = False
+        while self._done:
+            future = self._done.popleft().future
+            if future is not None and not future.done():
+                with contextlib.suppress(Exception):  # An interrupt may have ended it just now.
+                    future.set_result(None)

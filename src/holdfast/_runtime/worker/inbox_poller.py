@@ -1,0 +1,215 @@
+"""What is said to the runs at work here: their inboxes, and the thread that looks after them.
+
+A message waits in the store until an entry of its run takes it. Of a run at work, this process keeps
+what it has seen so far (`Mail`). One thread per store (the `Postman`) looks a few times a second
+whether there is something new, in one query for all runs; while a line of some run waits for a
+message, it is told of every commit and looks at once.
+
+Some messages are not waited for: cancel, pause. Those are handed to their handler, which stops the
+run at its next durable call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast._engine.journal.rows import Message
+from holdfast._engine.scripts.stops import Unwind
+from holdfast._runtime import log as logs
+from holdfast.errors import Corrupt
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution.execution import Execution
+
+LOOK_S = 0.25
+"""How often runs that wait for no message are looked after."""
+QUIET_S = 0.02
+"""How long changes gather before they are looked at, so that a busy store is not read all the time."""
+
+CLOSING_S = 5.0
+"""How long the end waits for a look that is under way."""
+
+Handler = Callable[["Execution", Message], None]
+handlers: dict[str, Handler] = {}
+"""What is done with a message that stops or steers a run, by its kind."""
+
+
+class Mail:
+    """The messages of one run at work that no entry has taken yet, as far as they were seen."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._untaken: dict[str, dict[str, Message]] = {}
+        """What no entry has taken, by kind and id, oldest first."""
+        self._kinds: dict[str, str] = {}
+        """The kind of each of them, by id."""
+        self._reserved: set[str] = set()
+        """Those that a line of the run has."""
+        self.heard = 0
+        """The number of the newest message that was looked at."""
+        self.looked = False
+
+    def refresh(self) -> None:
+        """Look at what is new in the inbox; handle what steers the run, and wake whoever waits for
+        the rest. Only this process takes messages of the run, so what it knows stays true."""
+        with self._reading:  # One look at a time: each begins behind the one before.
+            execution = self._execution
+            new = self._saw(execution.engine.kept.inbox(execution.run_no, self.heard))
+        self._handle(new)
+
+    def begin(self, found: list[Message]) -> None:
+        """Take over what the claim of the run has seen in the inbox."""
+        self._handle(self._saw(found))
+
+    def _saw(self, found: list[Message]) -> list[Message]:
+        """Keep what came; returns what is new."""
+        with self._lock:
+            new = [message for message in found if message.number > self.heard]
+            for message in new:
+                self._untaken.setdefault(message.kind, {})[message.message_id] = message
+                self._kinds[message.message_id] = message.kind
+                self.heard = max(self.heard, message.number)
+            self.looked = True
+            return new
+
+    def _handle(self, new: list[Message]) -> None:
+        execution = self._execution
+        for message in new:
+            handler = handlers.get(message.kind)
+            if handler is not None:
+                handler(execution, message)
+        if new:
+            execution.waits.ring({message.kind for message in new})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message is known that no entry has taken."""
+        with self._lock:
+            return not self._untaken
+
+    def reserve(self, kind: str | None) -> Message | None:
+        """Give out the oldest message of a kind, to one line of the run only."""
+        with self._lock:
+            message = self._free(kind)
+            if message is not None:
+                self._reserved.add(message.message_id)
+            return message
+
+    def _free(self, kind: str | None) -> Message | None:
+        if kind is None:
+            return None
+        known = self._untaken.get(kind, {}).values()
+        return next((it for it in known if it.message_id not in self._reserved), None)
+
+    def first(self, wanted: Callable[[Message], bool]) -> Message | None:
+        """Return the oldest message of this sort that no entry and no line of the run has."""
+        with self._lock:
+            known = (it for kind in self._untaken.values() for it in kind.values())
+            free = [it for it in known if it.message_id not in self._reserved and wanted(it)]
+            return min(free, key=lambda it: it.number, default=None)
+
+    def taken(self, message_ids: list[str]) -> None:
+        """A write that takes these messages is on its way."""
+        with self._lock:
+            for message_id in message_ids:
+                kind = self._kinds.pop(message_id, None)
+                if kind is None:
+                    continue
+                self._reserved.discard(message_id)
+                del self._untaken[kind][message_id]
+                if not self._untaken[kind]:
+                    del self._untaken[kind]
+
+    def all_of(self, kind: str) -> list[str]:
+        """Return the ids of all messages of a kind that no entry has taken."""
+        with self._lock:
+            return list(self._untaken.get(kind, ()))
+
+    def has(self, kind: str | None) -> bool:
+        """Tell whether a message of this kind is there that nobody has."""
+        with self._lock:
+            return self._free(kind) is not None
+
+
+class Postman:
+    """Looks after the inboxes of the runs at work in this process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._rung = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._listens = False
+        self._ends = threading.Event()
+
+    def ensure(self) -> None:
+        """Start the thread if it is not there: a run is at work. It ends when none is."""
+        with self._lock:
+            if self._thread is None and not self._ends.is_set():
+                thread = threading.Thread(target=self._run, name="holdfast-mail", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def listen(self) -> None:
+        """A line waits for a message: hear of every change from now on, until none waits."""
+        with self._lock:
+            if not self._listens:
+                self._listens = True
+                self._engine.listener.add(self._rung.set)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ends.set()
+        self._rung.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=CLOSING_S)
+
+    def _run(self) -> None:
+        while not self._is_over():
+            if self._rung.wait(LOOK_S):
+                if self._ends.wait(QUIET_S):
+                    continue
+                self._rung.clear()
+            try:
+                self.look()
+            except Exception as error:
+                if not self._engine.closed:
+                    logs.debug("the inboxes could not be looked at: %s", error)
+            self._hush()
+
+    def _is_over(self) -> bool:
+        """Tell whether nothing is at work any more; then the thread ends, and the next is another."""
+        with self._lock:
+            if self._ends.is_set() or not (self._listens or self._engine.executing()):
+                self._thread = None
+                return True
+            return False
+
+    def look(self) -> None:
+        """Look once at the inboxes of all runs at work here."""
+        executions = {run.run_no: run for run in self._engine.executing() if run.stopped is None}
+        if not executions:
+            return
+        for run_no, newest in self._engine.kept.news(list(executions)).items():
+            execution = executions[run_no]
+            if newest > execution.mail.heard:
+                try:
+                    execution.mail.refresh()
+                except Corrupt as damage:
+                    # Other runs hear theirs; whoever takes this one up finds it out, and holds it.
+                    execution.stop(Unwind(damage), later=True)
+
+    def _hush(self) -> None:
+        """Stop listening when no line waits for a message any more."""
+        with self._lock:
+            if self._listens and not any(
+                run.waits.for_messages() for run in self._engine.executing()
+            ):
+                self._listens = False
+                self._engine.listener.remove(self._rung.set)

@@ -1,0 +1,313 @@
+"""What every store decides in the same way: who may take a run, a key, and what a first row is.
+
+Pure functions over rows. A store brings the facts (is that owner dead? is there a message?) and
+performs the outcome inside its own transaction, so memory, SQLite and PostgreSQL cannot drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.entries import Draft, Entry, Kind
+from holdfast._engine.journal.lifecycle import CLAIMABLE, ClaimedBecause, HeldReason, Status
+from holdfast._engine.journal.rows import (
+    GENESIS,
+    NO_SKIPS,
+    Applied,
+    KeyState,
+    Lease,
+    RunRow,
+    Write,
+    apply,
+    version_seen,
+)
+from holdfast._stores.contract import NewRun, Query, Wanted
+from holdfast.errors import RunConflict, StaleView
+
+QUARANTINE_AT = 5
+"""The claim in a row without anything new at which a run is held instead."""
+
+SUSPECT_AT = 2
+"""So many claims in a row without anything new make a run a suspect: its processes died, and it may
+be the cause. From now on a worker executes it alone, so that no other run dies with it."""
+
+DEFAULT_QUEUE = "default"
+"""Where runs are that name no queue."""
+
+READ_AHEAD = 64
+"""How many chunks before the one that is asked for come with it."""
+
+OUTCOMES = frozenset({Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED})
+"""What may use the reserved space of a full disk: something that has already happened."""
+
+
+def new_run(
+    new: NewRun, namespace: str, run_no: int, owner: int | None, lease_until_us: int
+) -> Applied:
+    """Return the first entries and the first row of a run, claimed if there is an owner."""
+    at_us = new.drafts[0].at_us
+    row = _blank(new, namespace, run_no, at_us)
+    write = Write(Lease(row), list(new.drafts), list(new.chunks))
+    if owner is not None:
+        write.drafts.append(_claimed(at_us, ClaimedBecause.STARTED, owner, 1))
+        write.row = {"epoch": 1, "owner": owner, "claims": 1}
+    elif new.wake_us is not None:
+        write.row = {"wake_us": new.wake_us}
+    return apply(row, write, lease_until_us)
+
+
+def _blank(new: NewRun, namespace: str, run_no: int, at_us: int) -> RunRow:
+    return RunRow(
+        run_no=run_no,
+        namespace=namespace,
+        run_id=new.run_id,
+        flow=new.flow,
+        version=new.version,
+        status=Status.QUEUED,
+        held_reason=None,
+        generation=1,
+        epoch=0,
+        owner=None,
+        lease_until_us=0,
+        last_seq=0,
+        head=GENESIS,
+        next_chunk=new.next_chunk,
+        input_digest=new.input_digest,
+        current_step=None,
+        steps=0,
+        attempts=0,
+        degraded=0,
+        claims=0,
+        skips=NO_SKIPS,
+        waiting_on=None,
+        wake_us=None,
+        usage="{}",
+        tags=new.tags,
+        created_us=at_us,
+        updated_us=at_us,
+        queue=new.queue,
+        priority=new.priority,
+        limit_key=new.limit_key,
+        parent=new.parent,
+        root=new.root,
+        origin=new.origin,
+    )
+
+
+def why_claimable(
+    row: RunRow,
+    owner: int,
+    at_us: int,
+    is_dead: Callable[[int], bool],
+    pulse_until_us: Callable[[int], int],
+) -> str | None:
+    """Say why `owner` may take the run now, or None if it may not. The lease of a run holds as
+    long as its own deadline or the pulse of its owner, whichever is later."""
+    if row.status not in CLAIMABLE:
+        return None
+    if row.owner is None:
+        return ClaimedBecause.FREE
+    if row.owner == owner:
+        return ClaimedBecause.OWN
+    if is_dead(row.owner):
+        return ClaimedBecause.OWNER_DEAD
+    if row.lease_until_us <= at_us and pulse_until_us(row.owner) <= at_us:
+        return ClaimedBecause.LEASE_RAN_OUT
+    return None
+
+
+def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
+    """Return the write that a claim is. A run that waits for nothing more has no wake time."""
+    draft = _claimed(at_us, why, owner, row.epoch + 1)
+    changes = {
+        "epoch": row.epoch + 1,
+        "owner": owner,
+        "claims": row.claims + 1,
+        "waiting_on": None,
+        "wake_us": None,
+        "heard": None,
+        "lease_until_us": 0,
+    }
+    return Write(Lease(row), [draft], row=changes)
+
+
+def again_write(row: RunRow, wanted: Wanted) -> Write | None:
+    """Return the write that gives a held run back and claims it for who tries it again; None if it is
+    not held on what they ask for any more."""
+    again = wanted.again
+    if again is None or row.status is not Status.HELD or row.waiting_on != again.token:
+        return None
+    write = claim_write(row, wanted.owner, wanted.at_us, ClaimedBecause.FREE)
+    write.drafts.insert(0, Draft(Kind.RUN_RELEASED, wanted.at_us, body=again.body))
+    write.row["claims"] = 1  # It was given back in order: claims before that do not count.
+    return write
+
+
+def quarantine_write(row: RunRow, at_us: int) -> Write:
+    """Return the write that holds a run which was claimed too often and never got on."""
+    facts = {
+        "reason": HeldReason.QUARANTINED,
+        "detail": f"it was claimed {row.claims + 1} times in a row, and each time its process ended "
+        "before anything new was recorded",
+        "step": row.current_step or "",
+        "actions": [
+            command("explain", row.run_id),
+            command("resume", row.run_id) + "    (when the cause is mended)",
+        ],
+    }
+    body = msgspec.json.encode(facts)
+    changes = {
+        "epoch": row.epoch + 1,
+        "held_reason": HeldReason.QUARANTINED.value,
+        "wake_us": None,
+        "heard": None,
+    }
+    return Write(Lease(row), [Draft(Kind.RUN_HELD, at_us, body=body)], row=changes)
+
+
+def is_poison(row: RunRow) -> bool:
+    """Tell whether the next claim would be one too many."""
+    return row.claims + 1 >= QUARANTINE_AT
+
+
+def is_suspect(row: RunRow) -> bool:
+    """Tell whether a run may be what its processes died of."""
+    return row.claims >= SUSPECT_AT
+
+
+def queue_of(row: RunRow) -> str:
+    """Return the name of the queue that a run is in."""
+    return row.queue or DEFAULT_QUEUE
+
+
+def refusal(row: RunRow, owner_name: str) -> str:
+    """Say who or what stands against a claim."""
+    return owner_name if row.status in CLAIMABLE else f"nobody; it is {row.status.value}"
+
+
+def is_due(row: RunRow, at_us: int, newest: int) -> bool:
+    """Tell whether a run that nobody alive owns has something to do. `newest` is the number of the
+    newest message that it has not taken, or 0: it wakes a run that has not looked at it yet.
+
+    A run whose owner died is always due: what it waited for may have come while it was owned.
+    """
+    if row.owner is not None:
+        return True
+    if row.status is Status.WAITING:
+        return newest > (row.heard or 0) or (row.wake_us is not None and row.wake_us <= at_us)
+    return row.wake_us is None or row.wake_us <= at_us
+
+
+def arrived(row: RunRow, namespace: str, run_no: int) -> RunRow:
+    """Return the row of a run that comes from another store: the same history, owned by nobody."""
+    moved = msgspec.structs.replace(
+        row, namespace=namespace, run_no=run_no, owner=None, lease_until_us=0
+    )
+    return moved.sealed()
+
+
+def arrived_key(state: KeyState, row: RunRow) -> KeyState:
+    """Return the row of a business key that comes with its run."""
+    return msgspec.structs.replace(state, namespace=row.namespace, run_no=row.run_no).sealed()
+
+
+def check_same_run(here: RunRow, other: RunRow) -> None:
+    """Refuse a run of another store whose id is taken here by another history, or by one that was
+    deleted."""
+    if here.deleted_us is not None:
+        raise RunConflict(
+            other.run_id, "as a deleted one, in the store that it is to be written to"
+        )
+    if (here.created_us, here.input_digest, here.flow) != (
+        other.created_us,
+        other.input_digest,
+        other.flow,
+    ):
+        raise RunConflict(other.run_id, "as another run, in the store that it is to be written to")
+
+
+def key_is_here(state: KeyState, here: KeyState) -> str:
+    """Say that a business key of an arriving run belongs to another run already."""
+    return (
+        f"with key {state.key!r} of {state.effect}, which run {here.run_id!r} of the other store "
+        f"has ({here.state})"
+    )
+
+
+def check_seen(row: RunRow, seen: str | None) -> None:
+    """Refuse an action on a run that is not as it was seen, in the transaction that would write it;
+    None: it may be as it likes."""
+    if seen is not None and row.deleted_us is None and version_seen(row) != seen:
+        told = row.status if row.held_reason is None else f"{row.status} ({row.held_reason})"
+        raise StaleView(
+            row.run_id, f"run {row.run_id!r} changed since you looked: it is {told} now; look again"
+        )
+
+
+def tokens_within(prefix: str, after: str) -> tuple[str, str]:
+    """Return between which texts all tokens stand that begin with `prefix` and come behind `after`."""
+    return max(prefix, after), prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def deleted(row: RunRow, at_us: int) -> RunRow:
+    """Return the row of a run whose journal is removed: it says that the id was used."""
+    return msgspec.structs.replace(row, deleted_us=at_us, skips=NO_SKIPS, tags="{}").sealed()
+
+
+def starts_effect(write: Write) -> bool:
+    """Tell whether a write has the intent of an effect."""
+    return any(
+        draft.kind is Kind.STEP_STARTED and b'"effect":true' in draft.body for draft in write.drafts
+    )
+
+
+def has_outcome(write: Write) -> bool:
+    """Tell whether a write records something that cannot be undone by not writing it."""
+    return any(draft.kind in OUTCOMES for draft in write.drafts)
+
+
+def kinds(journal: Iterable[Entry]) -> Iterator[Kind]:
+    """Yield what a journal says happened, with the start of each joined row."""
+    for entry in journal:
+        if entry.started_us is not None:
+            yield Kind.STEP_STARTED
+        yield entry.kind
+
+
+def may_act(row: RunRow, is_dead: Callable[[int], bool]) -> bool:
+    """Tell whether an actor may write to a run as it stands: nobody alive owns it, and it was not
+    removed."""
+    return row.deleted_us is None and (row.owner is None or is_dead(row.owner))
+
+
+def _claimed(at_us: int, why: str, owner: int, epoch: int) -> Draft:
+    body = msgspec.json.encode({"why": why, "owner": owner, "epoch": epoch})
+    return Draft(Kind.RUN_CLAIMED, at_us, body=body)
+
+
+def matches(row: RunRow, query: Query) -> bool:
+    """Tell whether a run passes the filters of a list."""
+    return (
+        row.deleted_us is None
+        and (query.status is None or row.status in query.status)
+        and (query.parent is None or row.parent == query.parent)
+        and (not query.forks or row.origin is not None)
+        and (query.flow is None or row.flow == query.flow)
+        and (query.version is None or row.version == query.version)
+        and (query.tag is None or _has_tag(row, *query.tag))
+        and (query.run_id_prefix is None or row.run_id.startswith(query.run_id_prefix))
+        and (query.run_id_part is None or query.run_id_part in row.run_id)
+        and (query.updated_before_us is None or row.updated_us < query.updated_before_us)
+        and (query.updated_after_us is None or row.updated_us >= query.updated_after_us)
+        and (query.queue is None or queue_of(row) == query.queue)
+        and (query.held_reason is None or row.held_reason == query.held_reason)
+        and (query.before_run_no is None or row.run_no < query.before_run_no)
+    )
+
+
+def _has_tag(row: RunRow, name: str, value: str) -> bool:
+    tags = msgspec.json.decode(row.tags, type=dict[str, object])
+    return tags.get(name) == value

@@ -1,0 +1,37 @@
+"""Families of runs: their children, and whose pot a run spends from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
+from holdfast._engine.journal.rows import Pot, RunRow
+from holdfast._stores.contract import Query, Store
+
+PAGE = 500
+
+
+def children(store: Store, run_id: str, status: list[Status] | None = None) -> Iterator[RunRow]:
+    """Yield the runs that a run has started, newest first, however many there are."""
+    query = Query(parent=run_id, status=status, limit=PAGE)
+    while page := store.list(query):
+        yield from page
+        query.before_run_no = page[-1].run_no
+
+
+def open_children(store: Store, run_id: str) -> list[str]:
+    """Return the ids of the child runs that have not ended."""
+    return [row.run_id for row in children(store, run_id, [*CLAIMABLE, Status.HELD])]
+
+
+def pot_of(store: Store, row: RunRow) -> Pot | None:
+    """Return the pot that a run spends from: that of its root; if the root has none, its own or
+    that of the nearest run above it."""
+    if row.root is None:
+        return store.pot(row.run_id)
+    pot = store.pot(row.root)
+    above: RunRow | None = row
+    while pot is None and above is not None and above.run_id != row.root:
+        pot = store.pot(above.run_id)
+        above = None if above.parent is None else store.get(above.parent)
+    return pot

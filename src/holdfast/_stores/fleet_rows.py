@@ -1,0 +1,79 @@
+"""Rows of what a fleet shares, sealed like all others: the limits of queues, and schedules.
+
+What is read is verified. Damage here stops what depends on it, and is mended by setting it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._engine.journal.digest import seal
+from holdfast._engine.journal.rows import GENESIS
+from holdfast._stores.contract import Limits, ScheduleRow
+from holdfast._stores.lookups import Fetch
+from holdfast.errors import Corrupt
+
+Values = Sequence[Any]
+
+
+def limits_values(namespace: str, limits: Limits) -> tuple[Any, ...]:
+    """Return what is put into queues; the digest comes last."""
+    return _sealed(namespace, limits)
+
+
+def limits_in(fetch: Fetch, namespace: str) -> dict[str, Limits]:
+    """Return the verified limits of a namespace, by queue. All rows are read: one that fell out of
+    its namespace by damage is noticed, too."""
+    found = [(values[0], limits_of(values)) for values in fetch("all_limits", ())]
+    return {limits.queue: limits for place, limits in found if place == namespace}
+
+
+def schedules_in(fetch: Fetch, namespace: str) -> list[ScheduleRow]:
+    """Return the verified schedules of a namespace, by name."""
+    found = [(values[0], schedule_of(values)) for values in fetch("all_schedules", ())]
+    return [row for place, row in found if place == namespace]
+
+
+def limits_of(values: Values) -> Limits:
+    """Return the verified limits of a queue."""
+    _check(values, f"the limits of queue {values[1]!r}", "set them again")
+    limits = Limits(*values[1:-1])
+    limits.paused = bool(limits.paused)
+    return limits
+
+
+def queue_name(name: object) -> str:
+    """Return the name of a queue as a run has it; one that is no text was damaged."""
+    if not isinstance(name, str):
+        raise Corrupt("the queue of a run", why=f"{name!r} is no name")
+    return name
+
+
+def schedule_values(namespace: str, row: ScheduleRow) -> tuple[Any, ...]:
+    """Return what is put into schedules; the digest comes last."""
+    return _sealed(namespace, row)
+
+
+def schedule_of(values: Values) -> ScheduleRow:
+    """Return a verified schedule."""
+    _check(values, f"schedule {values[1]!r}", "restore a backup")
+    row = ScheduleRow(*values[1:-1])
+    row.paused = bool(row.paused)
+    return row
+
+
+def _sealed(namespace: str, row: Limits | ScheduleRow) -> tuple[Any, ...]:
+    values = (namespace, *msgspec.structs.astuple(row)[:-1], int(row.paused))
+    return (*values, seal(GENESIS, values))
+
+
+def _check(values: Values, what: str, remedy: str) -> None:
+    try:
+        expected = seal(GENESIS, values[:-1])
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Corrupt(what, why=f"{error!r}; {remedy}") from None
+    if values[-1] != expected:
+        raise Corrupt(what, why=f"the digest does not match; {remedy}")

@@ -1,0 +1,148 @@
+"""Being told of commits of other processes: LISTEN on a connection of its own, in a thread.
+
+It is only the quick way. Behind a pooler in transaction mode nothing is heard, and a notice may be
+lost with its connection; whoever waits looks again by itself after a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+
+import psycopg
+
+from holdfast._stores.postgres.server_connection import Q
+
+LONGEST_PAUSE_S = 5.0
+UNHEARD_S = 1.0
+"""After so long something may have changed although nobody was told."""
+
+
+class Notices:
+    """Counts what was told; each thread waits for what it has not seen yet."""
+
+    def __init__(self, conninfo: str, namespace: str) -> None:
+        self._conninfo = conninfo
+        self._namespace = namespace
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._count = 0
+        self._seen = threading.local()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._bell: socket.socket | None = None
+        self._rope: socket.socket | None = None
+
+    def has_forked(self) -> None:
+        """In a forked child: begin anew; the thread and the connection are the parent's."""
+        closing = self._closing
+        self._fresh()
+        self._closing = closing
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something was told, or the time has passed."""
+        if self._pid != os.getpid():
+            self._fresh()
+        with self._changed:
+            if self._closing:
+                return True
+            if self._thread is None:
+                self._listen()
+            if not hasattr(self._seen, "count"):
+                self._seen.count = self._count
+                return True  # Nobody listened until now: something may have changed.
+            told = self._changed.wait_for(
+                lambda: self._count != self._seen.count or self._closing, min(timeout_s, UNHEARD_S)
+            )
+            self._seen.count = self._count
+            return told or timeout_s >= UNHEARD_S
+
+    def tell(self) -> None:
+        """Wake those who wait in this process."""
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread and wake everybody."""
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is None or self._bell is None or self._rope is None:
+            return
+        with contextlib.suppress(OSError):
+            self._rope.send(b"x")
+        self._thread.join(timeout=5)
+        self._bell.close()
+        self._rope.close()
+
+    # -- listening -----------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Begin to listen before anybody waits; if that fails, the thread goes on trying."""
+        connection: psycopg.Connection[object] | None = None
+        with contextlib.suppress(psycopg.Error):
+            connection = self._connected()
+        self._bell, self._rope = socket.socketpair()
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(connection, self._bell),
+            name="holdfast-notices",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def _connected(self) -> psycopg.Connection[object]:
+        connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        connection.execute(Q["listen"].encode())
+        return connection
+
+    def _run(self, connection: psycopg.Connection[object] | None, bell: socket.socket) -> None:
+        pause_s = 0.1
+        while not self._closing:
+            try:
+                if connection is None:
+                    connection = self._connected()
+                    self.tell()  # What was told meanwhile was not heard.
+                pause_s = 0.1
+                self._hear(connection, bell)
+            except (psycopg.Error, OSError, ValueError):
+                _drop(connection)
+                connection = None
+                self._pause(pause_s)
+                pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+        _drop(connection)
+
+    def _hear(self, connection: psycopg.Connection[object], bell: socket.socket) -> None:
+        poll = select.poll()
+        poll.register(connection.pgconn.socket, select.POLLIN)
+        poll.register(bell, select.POLLIN)
+        while not self._closing:
+            poll.poll()
+            connection.pgconn.consume_input()
+            told = False
+            while (notice := connection.pgconn.notifies()) is not None:
+                told = told or notice.extra.decode("utf-8", "replace") == self._namespace
+            if told:
+                self.tell()
+
+    def _pause(self, pause_s: float) -> None:
+        deadline_s = time.monotonic() + pause_s
+        while not self._closing and (left_s := deadline_s - time.monotonic()) > 0:
+            with self._changed:
+                self._changed.wait(left_s)
+
+
+def _drop(connection: psycopg.Connection[object] | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(psycopg.Error):
+            connection.close()

@@ -1,0 +1,335 @@
+"""The append: whatever has gathered, of any number of runs, in one round trip.
+
+What each write makes of its run is worked out here (`rows.apply`, the same in all stores); the
+server is then told to change each row if it is still as it was seen, and to insert what belongs to
+the rows that it changed. Where business keys, messages or what is beside the runs are concerned the
+same happens inside a transaction that looks at them first.
+
+A try that may have been committed before its connection broke is found out under the lock of its
+rows: their digest is the one that was to be written, or it is not (I18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.rows import Applied, Lease, Refused, RunRow, Write, apply
+from holdfast._stores import claim_rules
+from holdfast._stores.contract import Broken, Committed, Fenced, Outcome
+from holdfast._stores.postgres import regression
+from holdfast._stores.postgres.acknowledged_heads import Remembered
+from holdfast._stores.postgres.postgres_database import Database
+from holdfast._stores.postgres.postgres_owners import Owners
+from holdfast._stores.postgres.postgres_queries import fetch_with
+from holdfast._stores.postgres.postgres_side_tables import Beside, ServerTables, name_locks
+from holdfast._stores.postgres.row_statement import send
+from holdfast._stores.postgres.server_connection import Link
+from holdfast._stores.side_tables import Overlay, Place, Put
+from holdfast.errors import HoldfastError, KeyConflict, StoreError, StoreFailed, StoreLostData
+
+_OWN_FAULT = (HoldfastError, AssertionError, ValueError, LookupError, TypeError)
+"""What a write can do wrong by itself."""
+
+
+class Appender:
+    """Commits batches of writes for one handle."""
+
+    def __init__(
+        self,
+        database: Database,
+        remembered: Remembered,
+        owners: Owners,
+        now_us: Callable[[], int],
+        lease_until_us: Callable[[], int],
+        namespace: str,
+        tell: Callable[[], None],
+    ) -> None:
+        self._now_us = now_us
+        self._tell = tell
+        self._database = database
+        self._remembered = remembered
+        self._owners = owners
+        self._lease_until_us = lease_until_us
+        self._namespace = namespace
+
+    def append(self, writes: Sequence[Write]) -> list[Outcome]:
+        """Commit a batch; what one write did wrong is its own outcome."""
+        if len(writes) == 1:
+            outcome = self._together(writes)[0]
+            if isinstance(outcome, Broken):
+                raise outcome.error
+            return [outcome]
+        try:
+            return self._together(writes)
+        except StoreError:
+            raise
+        except Exception:
+            return [self._alone(write) for write in writes]
+
+    def _alone(self, write: Write) -> Outcome:
+        try:
+            return self._together([write])[0]
+        except StoreError:
+            raise
+        except Exception as error:
+            return Broken(error)
+
+    def _together(self, writes: Sequence[Write]) -> list[Outcome]:
+        looks_first = any(write.changes for write in writes)
+        before: list[Batch] = []
+
+        def work(link: Link, tries: int) -> Batch:
+            if tries == 0 and not looks_first:
+                batch = self.batch(link)
+                before.append(batch)
+                batch.work_out(writes)
+                batch.send(link)
+                return batch
+            with link.writing():
+                batch = self.batch(link)
+                batch.lock_names(link, writes)
+                found = next((batch for batch in before if batch.was_committed(link)), None)
+                if found is not None:
+                    return found
+                before.append(batch)
+                batch.look(link, writes)
+                batch.work_out(writes)
+                batch.send(link)
+                batch.send_rest(link)
+            return batch
+
+        return self.concluded(self._database.appending.again(work))
+
+    def batch(self, link: Link) -> Batch:
+        """Return an empty batch."""
+        lost, until_us = self._remembered.lost, self._lease_until_us()
+        return Batch(link, self._owners, until_us, self._namespace, lost, self._now_us)
+
+    def concluded(self, batch: Batch) -> list[Outcome]:
+        """Hand out what a committed batch came to."""
+        for lease, row in batch.leases():
+            lease.row = row
+            self._remembered.acknowledged(row)
+        if batch.tells:
+            self._tell()
+        stale = batch.stale()
+        if stale:
+            self._judge(batch, stale)
+        return batch.outcomes
+
+    def _judge(self, batch: Batch, stale: Sequence[RunRow]) -> None:
+        """Rows that were not as they were seen: was the run taken over, or was its end lost?"""
+        heads = {row.run_no: (row.last_seq, row.head) for row in stale}
+
+        def work(link: Link, _tries: int) -> None:
+            numbers = [
+                run_no
+                for run_no in regression.missing(link, heads)
+                if not self._remembered.was_said(run_no, heads[run_no][1])
+            ]
+            if numbers:
+                at_us = max(row.updated_us for row in stale)
+                for row in stale:
+                    if row.run_no in numbers:
+                        self._remembered.acknowledged(row)
+                regression.note(link, self._remembered, numbers, at_us)
+                lost = StoreLostData(self._remembered.lost or "")
+                batch.broken(dict.fromkeys(numbers, lost))
+
+        self._database.work(work)
+
+
+class Batch:
+    """Writes on their way. `_made` has what they made of each run so far."""
+
+    def __init__(
+        self,
+        link: Link,
+        owners: Owners,
+        lease_until_us: int,
+        namespace: str,
+        lost: str | None,
+        now_us: Callable[[], int],
+    ) -> None:
+        self.outcomes: list[Outcome] = []
+        self._fetch = fetch_with(link)
+        self._owners = owners
+        self._lease_until_us = lease_until_us
+        self._namespace = namespace
+        self._lost = lost
+        self._now_us = now_us
+        self._beside = Beside()
+        self._tables = ServerTables(self._fetch, namespace, self._run)
+        self._overlay = Overlay(self._tables.read)
+        self._puts: dict[Place, Put] = {}
+        self._ids: dict[str, int] = {}
+        self._was: dict[int, RunRow] = {}
+        self._made: dict[int, Applied] = {}
+        self._chunks: list[tuple[int, int, bytes]] = []
+        self._leases: list[tuple[int, Lease, RunRow]] = []
+        self._changed: set[int] = set()
+        self.tells = False
+
+    # -- what each write makes of its run ------------------------------------------------------
+
+    def work_out(self, writes: Sequence[Write]) -> None:
+        """Work out every write, in order; what one did wrong is its own outcome."""
+        for write in writes:
+            try:
+                outcome = self.add(write)
+            except StoreFailed:
+                raise
+            except _OWN_FAULT as error:
+                outcome = Broken(error)
+            self.outcomes.append(outcome)
+
+    def add(self, write: Write) -> Outcome:
+        """Work out one write, all of it or nothing."""
+        if self._lost is not None and claim_rules.starts_effect(write):
+            raise StoreLostData(
+                f"{self._lost}. Effects wait until somebody has looked at it and accepted the "
+                "store as it is: holdfast adopt"
+            )
+        row = self._base(write)
+        if row is None:
+            return Fenced()
+        applied = apply(row, write, self._lease_until_us)
+        if write.changes:
+            _make_known(applied.row, row)
+            refused = self._decided(write, row, applied)
+            if refused is not None:
+                return refused
+        self._keep(write, row, applied)
+        return Committed(applied.entries)
+
+    def _decided(self, write: Write, row: RunRow, applied: Applied) -> Refused | Fenced | None:
+        """Let the changes of a write decide. What a run that is somebody else's wants is fenced."""
+        try:
+            refused = self._overlay.decide(write.changes, applied, self._now_us())
+        except (AssertionError, KeyConflict):
+            if self._stands(row):
+                raise
+            return Fenced()
+        if not self._stands(row):
+            self._overlay.discard()
+            return Fenced()
+        if refused is None:
+            self._accept()
+        return refused
+
+    def _accept(self) -> None:
+        """Gather what accepted writes put: one statement for each row, as the last one left it."""
+        for put in self._overlay.accept():
+            first = self._puts.pop(put.place, put)  # The newest comes last.
+            self._puts[put.place] = Put(put.place, first.before, put.after)
+
+    def _run(self, run_id: str) -> RunRow | None:
+        """Return the row of a run that gets a message, as the writes before have made it."""
+        run_no = self._ids.get(run_id)
+        if run_no is not None and self._beside.stands(self._was[run_no]):
+            return self._made[run_no].row
+        return self._beside.targets.get(run_id)
+
+    def _base(self, write: Write) -> RunRow | None:
+        """Return the row that the write stands on, or None if it has lost the run."""
+        lease = write.lease
+        row = lease.row
+        made = self._made.get(row.run_no)
+        if made is not None:
+            if row.digest != self._was[row.run_no].digest or row.epoch != made.row.epoch:
+                return None
+            row = made.row
+        if lease.acting:
+            is_dead = self._owners.is_dead
+            return row if claim_rules.may_act(row, lambda it: is_dead(it, self._fetch)) else None
+        return row if row.owner is not None else None
+
+    def _keep(self, write: Write, before: RunRow, applied: Applied) -> None:
+        row = applied.row
+        known = self._made.get(row.run_no)
+        self._was.setdefault(row.run_no, before)
+        self._ids[row.run_id] = row.run_no
+        entries = applied.entries if known is None else known.entries + applied.entries
+        self._made[row.run_no] = Applied(entries, row)
+        self._chunks += [(row.run_no, number, body) for number, body in write.chunks]
+        self._leases.append((len(self.outcomes), write.lease, row))
+        self.tells = (
+            self.tells
+            or row.status is not before.status
+            or row.owner != before.owner
+            or any(change.notifies for change in write.changes)
+            or any(draft.kind is Kind.EMITTED for draft in write.drafts)
+        )
+
+    # -- what is beside the runs ---------------------------------------------------------------
+
+    def lock_names(self, link: Link, writes: Sequence[Write]) -> None:
+        """Let no other transaction look at the same keys, memories and inboxes meanwhile; always in
+        the same order."""
+        numbers = name_locks(self._namespace, writes)
+        if numbers:
+            link.fetch("lock_names", (numbers,))
+
+    def look(self, link: Link, writes: Sequence[Write]) -> None:
+        """See what the writes depend on beside their runs."""
+        if any(write.changes for write in writes):
+            self._overlay.know(self._beside.look(link, self._fetch, self._namespace, writes))
+
+    def _stands(self, row: RunRow) -> bool:
+        was = self._was.get(row.run_no, row)
+        stands = self._beside.stands(was)
+        if stands is not None:
+            return stands
+        return bool(self._fetch("run_stands", (was.run_no, was.epoch, was.last_seq, was.digest)))
+
+    # -- the server ----------------------------------------------------------------------------
+
+    def send(self, link: Link) -> None:
+        """Change the rows that are still as they were seen, and insert what belongs to them."""
+        changes = [(self._was[run_no], made) for run_no, made in self._made.items()]
+        self._changed = send(link, changes, self._chunks)
+        self.broken({run_no: None for run_no in self._made if run_no not in self._changed})
+
+    def send_rest(self, link: Link) -> None:
+        """Write what is beside the runs, inside the transaction. Their rows are locked, so every
+        write that was accepted has changed its run."""
+        statements = self._tables.statements(self._puts.values())
+        if others := [it for it in statements if it[0] != "take_message"]:
+            link.fetch_each(*others)
+        for name, values in statements:
+            if name == "take_message":
+                assert link.change(name, values) == 1, "the message was taken meanwhile"
+
+    def was_committed(self, link: Link) -> bool:
+        """Tell, under the lock of its rows, whether an earlier try went through."""
+        numbers = sorted(self._made)
+        for run_no in numbers:
+            link.fetch("lock_run", (run_no,))
+        found = {values[0]: values[-1] for values in link.fetch("runs_by_numbers", (numbers,))}
+        self._changed = {no for no, made in self._made.items() if found.get(no) == made.row.digest}
+        self.broken({run_no: None for run_no in self._made if run_no not in self._changed})
+        return bool(self._changed)
+
+    def broken(self, errors: dict[int, Exception | None]) -> None:
+        """Set the outcome of every write to these runs: an error, or fenced."""
+        for at, _, row in self._leases:
+            if row.run_no in errors:
+                error = errors[row.run_no]
+                self.outcomes[at] = Fenced() if error is None else Broken(error)
+
+    def leases(self) -> list[tuple[Lease, RunRow]]:
+        """Return the leases whose writes are durable now, with their rows."""
+        return [(lease, row) for _, lease, row in self._leases if row.run_no in self._changed]
+
+    def stale(self) -> list[RunRow]:
+        """Return the rows that were not as they were seen."""
+        return [was for run_no, was in self._was.items() if run_no not in self._changed]
+
+
+def _make_known(new: RunRow, before: RunRow) -> None:
+    """A write that changes nothing of its run leaves a mark in the row all the same: whether it was
+    committed is read from there."""
+    if new.digest == before.digest:
+        new.lease_until_us += 1
+        new.sealed()

@@ -1,0 +1,266 @@
+"""The connections to one server: one that appends, one for pulses, a pool for all else.
+
+Whatever fails on the way is tried again, as a whole, until it went through or the patience is at
+its end. So everything that is given to `again` finds out by itself whether an earlier try was
+committed: a connection that is cut during a commit leaves that open (I18).
+
+A connection must never cross a fork: a child would speak into its parent's conversation.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg_pool import ConnectionPool
+
+from holdfast._stores.postgres.connection_settings import Place
+from holdfast._stores.postgres.postgres_errors import may_be_tried_again, not_opened, translated
+from holdfast._stores.postgres.server_connection import Link
+from holdfast.errors import StoreError, StoreFailed
+
+log = logging.getLogger("holdfast.store")
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+# A connection that broke cannot be tidied up: that is no news beside the error itself.
+logging.getLogger("psycopg").addFilter(lambda record: not record.msg.startswith("error ignored"))
+
+T = TypeVar("T")
+Work = Callable[[Link, int], T]
+"""Some work with a connection; the number says how many tries there were before."""
+
+CLOSED = "this handle is closed; open the store again"
+LONGEST_PAUSE_S = 1.0
+_LINK_OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
+
+
+class Steady:
+    """One connection for one purpose, used by one thread at a time, opened again when it breaks."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._link: Link | None = None
+        self._lock = threading.RLock()
+        self._broke = False
+
+    def again(self, work: Work[T], patience_s: float | None = None) -> T:
+        """Do some work with this connection until it went through."""
+        with self._lock:
+            return self._database.again(self._once, work, patience_s)
+
+    def _once(self, work: Work[T], tries: int) -> T:
+        if self._link is None:
+            self._link = self._connected()
+        try:
+            return work(self._link, tries)
+        except BaseException:
+            if self._link.closed or self._link.broken or tries:
+                self.drop()
+            raise
+
+    def _connected(self) -> Link:
+        link = self._database.connect()
+        if self._broke:
+            try:
+                self._database.came_back(link)
+            except BaseException:
+                link.abandon()
+                raise
+            self._broke = False
+        return link
+
+    def drop(self) -> None:
+        """Let go of the connection; the next work opens another."""
+        link, self._link = self._link, None
+        self._broke = True
+        if link is not None:
+            link.abandon()
+
+    def close(self) -> None:
+        """Close the connection in order."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+class Database:
+    """All connections of one handle."""
+
+    def __init__(self, place: Place, lease_s: float) -> None:
+        self.place = place
+        self.patience_s = max(2.0, min(20.0, lease_s * 0.6))
+        """How long work is tried again: less than a lease, so that it is given up before others
+        may take the runs over."""
+        self.came_back: Callable[[Link], None] = lambda _link: None
+        """Called with the first connection after one broke, before it is used."""
+        self.has_forked: Callable[[], None] = lambda: None
+        """Called in a forked child: locks may have been held by threads that are not there."""
+        self._lease_s = lease_s
+        self._closed = False
+        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._fresh()
+        _open_databases.add(self)
+
+    def _fresh(self) -> None:
+        self._pid = os.getpid()
+        self.appending = Steady(self)
+        self.pulsing = Steady(self)
+        self._pool: ConnectionPool[Link] | None = None
+        self._pool_lock = threading.Lock()
+        self._pool_broke = False
+
+    def connect(self) -> Link:
+        """Open a connection to a server that may be written to."""
+        link = Link.connect(self.place.conninfo, **_LINK_OPTIONS)
+        self._prepared(link)
+        return link
+
+    def _prepared(self, link: Link) -> None:
+        link.patience_s = max(1.0, min(15.0, self._lease_s * 0.5))
+        link.idle_s = self._lease_s
+        self._links.add(link)
+
+    def pool(self) -> ConnectionPool[Link]:
+        """Return the pool, opened when it is first needed."""
+        with self._pool_lock:
+            if self._pool is None:
+                self._pool = ConnectionPool(
+                    self.place.conninfo,
+                    connection_class=Link,
+                    kwargs=_LINK_OPTIONS,
+                    configure=self._prepared,
+                    min_size=1,
+                    max_size=self.place.pool_size,
+                    num_workers=1,
+                    timeout=self.patience_s,
+                    reconnect_timeout=self.patience_s,
+                    open=True,
+                    name="holdfast",
+                )
+            return self._pool
+
+    # -- work ----------------------------------------------------------------------------------
+
+    def read(self, name: str, values: Any = ()) -> list[Any]:
+        """Run a named query on any connection."""
+        return self.work(lambda link, _tries: link.fetch(name, values))
+
+    def work(self, work: Work[T], patience_s: float | None = None) -> T:
+        """Do some work on a connection of the pool until it went through."""
+        return self.again(self._pooled, work, patience_s)
+
+    def _pooled(self, work: Work[T], tries: int) -> T:
+        with self.pool().connection(timeout=self.patience_s) as link:
+            if self._pool_broke:
+                self._pool_broke = False
+                try:
+                    self.came_back(link)
+                except BaseException:
+                    self._pool_broke = True
+                    raise
+            try:
+                return work(link, tries)
+            except BaseException:
+                if link.closed or link.broken:
+                    self._pool_broke = True
+                raise
+
+    def again(
+        self, once: Callable[[Work[T], int], T], work: Work[T], patience_s: float | None = None
+    ) -> T:
+        """Try until it went through, with growing pauses; give up when the patience is at its end."""
+        self.check_usable()
+        patience_s = self.patience_s if patience_s is None else patience_s
+        deadline_s = time.monotonic() + patience_s
+        tries = 0
+        while True:
+            try:
+                return once(work, tries)
+            except StoreError:
+                raise
+            except Exception as error:
+                if not isinstance(error, psycopg.Error) and not may_be_tried_again(error):
+                    raise
+                left_s = deadline_s - time.monotonic()
+                if self._closed or not may_be_tried_again(error) or left_s <= 0:
+                    raise self.translated(error) from error
+                if tries == 0:
+                    log.debug("%s: trying again after %s", self.place.shown, error)
+            tries += 1
+            pause_s = min(LONGEST_PAUSE_S, 0.01 * 2 ** min(tries, 8)) * random.uniform(0.5, 1.0)  # noqa: S311
+            time.sleep(min(pause_s, max(0.0, left_s)))
+
+    def translated(self, error: BaseException) -> BaseException:
+        """Return the error of ours; what only one statement did wrong is raised as it is."""
+        if may_be_tried_again(error) or isinstance(error, psycopg.OperationalError):
+            return translated(error, self.place.shown)
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            return translated(error, self.place.shown)
+        return error
+
+    # -- the handle ----------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """Refuse a closed handle; in a forked child begin anew."""
+        if self._closed:
+            raise StoreFailed(CLOSED)
+        if self._pid != os.getpid():
+            self.after_fork()
+
+    def after_fork(self) -> None:
+        """Leave the connections to the parent, without a word to the server."""
+        for link in list(self._links):
+            link.abandon()
+        self._links = weakref.WeakSet()
+        pool = self._pool
+        if pool is not None:
+            _inherited.append(pool)  # Its threads are not here; it must not be cleaned up either.
+        self._fresh()
+        self.has_forked()
+
+    def close(self) -> None:
+        """Close everything; safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pid != os.getpid():
+            return
+        self.appending.close()
+        self.pulsing.close()
+        if self._pool is not None:
+            self._pool.close(timeout=1.0)
+
+
+def first_link(place: Place) -> Link:
+    """Open the first connection, so that what is wrong is said at once."""
+    try:
+        return Link.connect(place.conninfo, **_LINK_OPTIONS)
+    except psycopg.Error as error:
+        refused = not_opened(error, place)
+        refused.unreachable = is_away(place)
+        raise refused from None
+
+
+def is_away(place: Place) -> bool:
+    """Tell whether no server answers there, or one that is not ready yet: it is no matter of who
+    asks, and of what for."""
+    return pq.PGconn.ping(place.conninfo.encode()) in (pq.Ping.NO_RESPONSE, pq.Ping.REJECT)
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _after_fork_in_child() -> None:
+    for database in list(_open_databases):
+        database.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,124 @@
+"""Opening a store on a server: the schema, made or brought up to date, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from holdfast._stores import schema_versions
+from holdfast._stores.addresses import NoStore
+from holdfast._stores.postgres.server_connection import Link
+from holdfast.errors import StoreUnusable
+
+FIRST = 2
+"""The version that PostgreSQL began with."""
+OLDEST_SERVER = 13_00_00
+_DIVIDED = re.compile(
+    r"CREATE TABLE ([\w.]+) \(([^;]*?)\); -- divided by run number$", re.MULTILINE
+)
+
+
+class StoreRow(msgspec.Struct):
+    """The one row about the store as a whole."""
+
+    store_id: str
+    incarnation: int
+    adopted_through: int
+    lost: str | None
+    server_us: int
+    """When the server was started: another time is another server, or the same one after a crash."""
+
+
+@cache
+def steps() -> tuple[str, ...]:
+    """Return the migrations in order, from version FIRST on."""
+    folder = files("holdfast._stores.postgres").joinpath("schema")
+    names = sorted(found.name for found in folder.iterdir() if found.name.endswith(".sql"))
+    assert names == [f"{FIRST + at:04}.sql" for at in range(len(names))], names
+    return tuple(folder.joinpath(name).read_text("utf-8") for name in names)
+
+
+def known() -> int:
+    """Return the version that this Holdfast knows."""
+    return FIRST + len(steps()) - 1
+
+
+def partitioned(step: str, count: int) -> str:
+    """Return a migration with the tables that say so divided by run number."""
+    tables = _DIVIDED.findall(step)
+    made = _DIVIDED.sub(r"CREATE TABLE \1 (\2) PARTITION BY HASH (run_no);", step)
+    parts = [
+        f"CREATE TABLE {name}_{at} PARTITION OF {name} "
+        f"FOR VALUES WITH (MODULUS {count}, REMAINDER {at});"
+        for name, _ in tables
+        for at in range(count)
+    ]
+    return "\n".join([made, *parts])
+
+
+def open_store(link: Link, shown: str, partitions: int = 0, *, create: bool = True) -> StoreRow:
+    """Check the server, bring the schema up to date, and return the store's row."""
+    has_schema = check_server(link, shown)
+    if not has_schema and not create:
+        raise NoStore(shown)
+    if not has_schema or _version(link, shown) < known():
+        with link.writing():
+            link.fetch("lock_schema")
+            ((has_schema, *_),) = link.fetch("has_schema")
+            version = _version(link, shown) if has_schema else FIRST - 1
+            for step in steps()[version - FIRST + 1 :]:
+                link.execute((partitioned(step, partitions) if partitions else step).encode())
+            if version < known():
+                link.change("set_schema_version", (known(), schema_versions.WORKS_FROM))
+            if not link.fetch("store_row"):
+                link.change("add_store", (uuid.uuid4().hex,))
+    return store_row(link)
+
+
+def is_standby(link: Link) -> bool:
+    """Tell whether the server cannot be written to, so far."""
+    return bool(link.fetch("has_schema")[0][1])
+
+
+def check_server(link: Link, shown: str) -> bool:
+    """Refuse a server that cannot keep a promise; tell whether our schema is there."""
+    ((has_schema, is_standby, fsync, version, encoding),) = link.fetch("has_schema")
+    if isinstance(encoding, bytes):  # As the driver gives texts of which it cannot know the signs.
+        encoding = encoding.decode()
+    if encoding != "UTF8":
+        raise StoreUnusable(
+            f"{shown} has the encoding {encoding}; create a database with UTF8: "
+            "createdb --encoding=UTF8 --template=template0 NAME"
+        )
+    if is_standby:
+        raise StoreUnusable(
+            f"{shown} is a standby: it cannot be written to, and what it shows may be old; give the "
+            "address of the primary, or several: postgresql://a,b/name?target_session_attrs=read-write"
+        )
+    if fsync != "on":
+        raise StoreUnusable(
+            f"{shown} runs with fsync={fsync}: a crash of its machine loses what was acknowledged; "
+            "set fsync=on and restart it"
+        )
+    if version < OLDEST_SERVER:
+        raise StoreUnusable(f"{shown} is PostgreSQL {version // 10_000}; 13 or later is needed")
+    return bool(has_schema)
+
+
+def _version(link: Link, shown: str) -> int:
+    found = link.fetch("schema_version")
+    if not found:
+        return FIRST - 1
+    version, works_from = found[0]
+    schema_versions.check(version, works_from, known(), shown)
+    return int(version)
+
+
+def store_row(link: Link) -> StoreRow:
+    """Return the row of the store."""
+    (values,) = link.fetch("store_row")
+    return StoreRow(*values)

@@ -1,0 +1,84 @@
+"""When the server has lost what it acknowledged: notice it, say it to the whole fleet, hold the runs.
+
+Every acknowledged head is an entry of the journal. Where one is missing, the row of the store says
+so from then on: reads work, and effects wait until somebody adopts the store as it is. The runs
+concerned are held as corrupt, because nobody knows what else they did in the part that is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.lifecycle import FINAL, HeldReason
+from holdfast._engine.journal.rows import Lease, RunRow, Write, apply
+from holdfast._stores import row_codec
+from holdfast._stores.postgres.acknowledged_heads import Remembered
+from holdfast._stores.postgres.row_statement import send
+from holdfast._stores.postgres.server_connection import Link
+
+log = logging.getLogger("holdfast.store")
+
+SHOWN_MAX = 5
+
+
+def missing(link: Link, heads: dict[int, tuple[int, bytes]]) -> list[int]:
+    """Return the numbers of the runs whose acknowledged head is not in the journal any more."""
+    if not heads:
+        return []
+    seqs = [seq for seq, _ in heads.values()]
+    values = (list(heads), seqs, [head for _, head in heads.values()])
+    return sorted(run_no for (run_no,) in link.fetch("missing_heads", values))
+
+
+def check(link: Link, remembered: Remembered, at_us: int) -> None:
+    """After a connection broke: is everything still there that was acknowledged?"""
+    numbers = missing(link, remembered.heads())
+    if numbers:
+        note(link, remembered, numbers, at_us)
+
+
+def note(link: Link, remembered: Remembered, numbers: Sequence[int], at_us: int) -> None:
+    """Say that acknowledged entries of these runs are gone, and hold the runs."""
+    heads = remembered.heads()
+    with link.writing():
+        for run_no in numbers:  # Nobody takes one of them on meanwhile.
+            link.fetch("lock_run", (run_no,))
+        found = link.fetch("runs_by_numbers", (list(numbers),))
+        rows = [row_codec.run_row(values) for values in found]
+        names = sorted(row.run_id for row in rows)
+        gone = len(numbers) - len(rows)
+        shown = [repr(name) for name in names[:SHOWN_MAX]]
+        shown += [f"{len(names) - SHOWN_MAX} more"] if len(names) > SHOWN_MAX else []
+        shown += [f"{gone} that are gone altogether"] if gone else []
+        remembered.lost = (
+            f"acknowledged entries of {len(numbers)} run(s) are missing ({', '.join(shown)}): the "
+            "server went back to an earlier state (a failover that lost its tail, or an old backup)"
+        )
+        log.error("%s", remembered.lost)
+        link.change("put_lost", (remembered.lost,))
+        for row in rows:
+            if row.status not in FINAL:
+                _hold(link, row, heads.get(row.run_no, (0, b""))[0], at_us)
+    # Only now: if the connection breaks before, the next one finds it out again.
+    remembered.said(numbers)
+
+
+def _hold(link: Link, row: RunRow, acknowledged_seq: int, at_us: int) -> None:
+    facts = {
+        "reason": HeldReason.CORRUPT.value,
+        "detail": f"its journal ends at entry {row.last_seq}, but entries up to "
+        f"{acknowledged_seq or 'a later one'} were acknowledged: the server lost its tail. What "
+        "was recorded there, effects included, may have happened",
+        "step": row.current_step or "",
+        "actions": ["holdfast adopt", command("resume", row.run_id)],
+    }
+    draft = Draft(Kind.RUN_HELD, at_us, body=msgspec.json.encode(facts))
+    changes = {"held_reason": HeldReason.CORRUPT.value, "wake_us": None, "waiting_on": None}
+    write = Write(Lease(row, acting=True), [draft], row=changes)
+    applied = apply(row, write, 0)
+    send(link, [(row, applied)], [])

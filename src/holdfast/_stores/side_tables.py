@@ -1,0 +1,137 @@
+"""The tables beside the runs, inside one transaction: read, decided on an overlay, then written.
+
+A store works the writes of a batch in order. For each it lets the changes decide (`Overlay.decide`);
+what they put is staged, so that a write that is refused or fenced leaves nothing behind. An accepted
+write gives the statements that its changes come to, as text of the store's dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from holdfast._engine.journal.changes import ALL
+from holdfast._engine.journal.rows import Applied, Change, Memo, MessageRow, Refused
+from holdfast._stores import lookups, row_codec, side_rows
+from holdfast._stores.lookups import Fetch
+
+Place = tuple[Any, ...]
+"""A table, and the place of a row in it."""
+Statement = tuple[str, Any]
+"""The name of a query, and its values."""
+
+
+class Put(msgspec.Struct):
+    """One row that a transaction changes: as it was stored, and as it is to be."""
+
+    place: Place
+    before: Any
+    after: Any
+
+
+class Overlay:
+    """The `View` of a transaction: what its writes have put, over what `read` finds."""
+
+    def __init__(self, read: Callable[..., Any]) -> None:
+        self._read = read
+        self._known: dict[Place, Any] = {}
+        self._staged: dict[Place, Any] = {}
+
+    def know(self, rows: Iterable[tuple[Place, Any]]) -> None:
+        """Take in rows that were read beforehand; they stay true until the transaction ends."""
+        self._known.update(rows)
+
+    def find(self, table: str, *at: Any) -> Any:
+        """Return the row at this place, or None."""
+        place = (table, *at)
+        if place in self._staged:
+            return self._staged[place]
+        if table == "runs":
+            return self._read(table, *at)  # The transaction itself changes them.
+        if place not in self._known:
+            self._known[place] = self._read(table, *at)
+        return self._known[place]
+
+    def put(self, table: str, row: Any, *at: Any) -> None:
+        """Set the row at this place, if the write is accepted; None removes it."""
+        self._staged[table, *at] = row
+
+    def decide(self, changes: Sequence[Change], applied: Applied, now_us: int) -> Refused | None:
+        """Stage what the changes of a write come to, or return why one of them refuses it."""
+        self._staged.clear()
+        for change in changes if len(changes) == 1 else sorted(changes, key=attrgetter("rank")):
+            refused = change.decide(self, applied, now_us)
+            if refused is not None:
+                self._staged.clear()
+                return refused
+        return None
+
+    def accept(self) -> list[Put]:
+        """Make what is staged part of the transaction, and return it."""
+        puts = [Put(place, self._known.get(place), row) for place, row in self._staged.items()]
+        self._known.update(self._staged)
+        self._staged.clear()
+        return puts
+
+    def discard(self) -> None:
+        """Forget what is staged: the write did not happen."""
+        self._staged.clear()
+
+
+class SideTables:
+    """How the tables are read and written; a dialect overrides what differs."""
+
+    def __init__(self, fetch: Fetch, namespace: str) -> None:
+        self._fetch = fetch
+        self._namespace = namespace
+
+    def read(self, table: str, *at: Any) -> Any:
+        """Return a verified row, or None if it certainly is not there."""
+        fetch, namespace = self._fetch, self._namespace
+        if table == "keys":
+            return lookups.find_key(fetch, namespace, *at)
+        if table == "inbox":
+            return lookups.find_message(fetch, *at)
+        if table == "inbox_end":
+            return lookups.newest_number(fetch, *at)
+        if table == "runs":
+            return lookups.find_run(fetch, namespace, *at)
+        if table == "pots":
+            return side_rows.find_pot(fetch, namespace, *at)
+        assert table == "memos", table
+        return side_rows.find_memo(fetch, namespace, *at)
+
+    def statements(self, puts: Iterable[Put]) -> list[Statement]:
+        """Return what the database is told, in order."""
+        return [self._statement(put) for put in puts if put.place[0] != "inbox_end"]
+
+    def _statement(self, put: Put) -> Statement:
+        table, *at = put.place
+        row = put.after
+        if table == "keys":
+            return "put_key", row_codec.key_values(row)
+        if table == "inbox":
+            return self.taken(row) if put.before is not None else self.added(row)
+        if table == "questions":
+            if row is not None:
+                return "put_question", side_rows.question_values(at[0], row)
+            return ("close_questions", (at[0],)) if at[1] == ALL else ("close_question", tuple(at))
+        if table == "pots":
+            return "put_pot", side_rows.pot_values(self._namespace, row)
+        assert table == "memos", table
+        return "put_memo", self.memo_values(row)
+
+    def added(self, message: MessageRow) -> Statement:
+        """Return what puts a message into an inbox."""
+        return "add_message", msgspec.structs.astuple(message)
+
+    def taken(self, message: MessageRow) -> Statement:
+        """Return what marks a message as taken."""
+        return "take_message", (message.taken_seq, message.digest, message.id)
+
+    def memo_values(self, memo: Memo) -> tuple[Any, ...]:
+        """Return what is put into memos."""
+        return side_rows.memo_values(self._namespace, memo)

@@ -1,0 +1,383 @@
+"""The connections to one SQLite file: one that writes, a few that read.
+
+A connection must never cross a fork: SQLite keeps its locks per process and remembers them in
+memory that the child inherits, so a child could write believing in locks that it does not have.
+So every connection is closed just before a fork and opened again, in both processes, when it is
+next needed. A fork that Python does not see is noticed by the process id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import random
+import threading
+import time
+import urllib.parse
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import apsw
+
+from holdfast._stores.sqlite import migrations
+from holdfast._stores.sqlite.apsw_types import Connection, connect
+from holdfast._stores.sqlite.sqlite_errors import BUSY_S, translated
+from holdfast.errors import Corrupt, StoreError, StoreFailed, StoreUnusable
+
+Q = migrations.Q
+
+READERS_MAX = 4
+LOOK_EVERY_S = 1.0
+"""How often it is looked whether the file is still there."""
+SAFE_VERSION = (3, 51, 3)
+"""Before it, SQLite can lose commits of a WAL that is reset while another connection writes."""
+
+CLOSED = "this handle is closed; open the store again"
+_CACHED_STATEMENTS = 200
+
+
+class Database:
+    """One file, opened by one handle of a store."""
+
+    def __init__(self, path: str, *, read_only: bool, page_size: int) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        self.wal_pages = 0
+        self._read_only = read_only
+        self._page_size = page_size
+        self._pid = os.getpid()
+        self._writer: Connection | None = None
+        self._readers = _Readers(self._connect_reader)
+        self._closed = False
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the file that is open."""
+        self._looked_s = float("-inf")
+        _open_databases.add(self)
+
+    # -- connections ---------------------------------------------------------------------------
+
+    @property
+    def writer(self) -> Connection:
+        """The connection that writes; the caller holds the lock."""
+        if self._writer is None:
+            self._writer = self._connect_writer()
+        return self._writer
+
+    def check_process(self) -> None:
+        """Refuse to go on in a child whose fork Python did not see, or after `close`."""
+        if self._closed:
+            raise StoreFailed(CLOSED)
+        if self._pid != os.getpid():
+            raise StoreFailed("this process was forked behind Python's back; open the store again")
+
+    def _connect(self, flags: int) -> Connection:
+        self.check_process()
+        self.check_same_file()
+        try:
+            connection = connect(
+                self._name(),
+                flags | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_URI,
+                _CACHED_STATEMENTS,
+            )
+            connection.set_busy_handler(_patience())
+            for pragma in ("no_mmap", "foreign_keys", "untrusted_schema"):
+                connection.execute(Q[pragma]).fetchall()
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise self.translated(error) from error
+        return connection
+
+    def _name(self) -> str:
+        """Return the file as a URI. A folder that cannot be written has no place for SQLite's
+        own files; without a WAL the database then does not change and needs none."""
+        name = "file:" + urllib.parse.quote(self.path)
+        folder = os.path.dirname(self.path)
+        if self._read_only and not os.access(folder, os.W_OK) and not _size(f"{self.path}-wal"):
+            return name + "?immutable=1"
+        return name
+
+    def _connect_writer(self) -> Connection:
+        if self._read_only:
+            return self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        try:
+            migrations.check_ours(connection, self.path)
+            connection.execute(Q["page_size"].format(self._page_size))
+            self._begin_wal(connection)
+            self._set(connection, "synchronous", 2)
+            connection.execute(Q["no_auto_checkpoint"])
+            connection.execute(Q["wal_size_limit"])
+            connection.set_wal_hook(self._note_wal)
+        except (apsw.Error, UnicodeDecodeError) as error:
+            told = self.translated(error, connection)  # A closed one no longer says what it met.
+            connection.close()
+            raise told from error
+        except StoreError:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_reader(self) -> Connection:
+        if self._read_only:
+            return self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        connection.execute(Q["query_only"])
+        return connection
+
+    def _begin_wal(self, connection: Connection) -> None:
+        """Two who open a new file at once both read it and both want to change it; SQLite sends
+        one of them away without asking its busy handler, so it is asked here."""
+        patience = _patience()
+        for tries in itertools.count():
+            try:
+                self._set(connection, "journal_mode", "wal")
+                break
+            except apsw.BusyError:
+                if not patience(tries):
+                    raise
+
+    def _set(self, connection: Connection, name: str, wanted: Any) -> None:
+        """Set a pragma that durability stands on, and read it back."""
+        connection.execute(Q[name])
+        found = connection.execute(Q[f"{name}_is"]).fetchall()
+        if found != [(wanted,)]:
+            raise StoreUnusable(f"{self.path}: {name} is {found!r} and cannot be made {wanted!r}")
+
+    def _note_wal(self, connection: Connection, name: str, pages: int) -> int:
+        del connection, name
+        self.wal_pages = pages
+        return apsw.SQLITE_OK
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read(self, name: str, values: Any = ()) -> list[Any]:
+        """Return all rows of a named query, as of now. A file that is not there any more could be
+        read on and on, so it is looked at now and then."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_EVERY_S:
+            self.check_same_file()
+            self._looked_s = now_s
+        with self._readers.one() as connection:
+            return self.fetch(connection, name, values)
+
+    @contextlib.contextmanager
+    def one_state(self) -> Generator[Callable[[str, Any], list[Any]]]:
+        """Have all that is read come from one state of the file, whatever others commit."""
+        self.check_same_file()
+        with self.reader() as connection:
+            connection.execute(Q["begin_reading"])
+            try:
+                yield functools.partial(self.fetch, connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute(Q["rollback"])
+
+    @contextlib.contextmanager
+    def reader(self) -> Generator[Connection]:
+        """Lend a connection that reads."""
+        with self._readers.one() as connection:
+            yield connection
+
+    def another(self) -> Connection:
+        """Open a connection that reads, for a copy of the whole file; the caller closes it."""
+        return self._connect_reader()
+
+    def fetch(self, connection: Connection, name: str, values: Any = ()) -> list[Any]:
+        """Return all rows of a named query on this connection."""
+        try:
+            return connection.execute(Q[name], values).fetchall()
+        except UnicodeDecodeError as error:
+            raise Corrupt(f"a text found by {name} in {self.path}", why=str(error)) from None
+        except (apsw.Error, MemoryError) as error:
+            raise self.translated(error, connection) from error
+
+    def each(self, connection: Connection, name: str) -> Iterator[Any]:
+        """Yield the rows of a named query on this connection, one by one."""
+        try:
+            yield from connection.execute(Q[name])
+        except UnicodeDecodeError as error:
+            raise Corrupt(f"a text found by {name} in {self.path}", why=str(error)) from None
+        except (apsw.Error, MemoryError) as error:
+            raise self.translated(error, connection) from error
+
+    def translated(self, error: Exception, connection: Connection | None = None) -> Exception:
+        """Return the error of ours for an error of SQLite."""
+        return translated(error, self.path, connection.system_errno if connection else 0)
+
+    # -- the file ------------------------------------------------------------------------------
+
+    def check_same_file(self) -> None:
+        """Refuse to go on when the path names another file than the one that is open, or none."""
+        found = self._found()
+        if self._identity is None:
+            self._identity = found
+        elif self._identity != found:
+            raise StoreFailed(
+                f"{self.path} was replaced by another file while it was open; open the store again"
+            )
+
+    def _found(self) -> tuple[int, int]:
+        """Return device and inode of the file that the path names now."""
+        try:
+            found = os.lstat(self.path)
+        except OSError as error:
+            raise StoreFailed(
+                f"{self.path} was deleted or moved while it was open ({error.strerror}); "
+                "put it back and open the store again"
+            ) from error
+        return found.st_dev, found.st_ino
+
+    def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        with self.lock:
+            self._closed = True
+            self._disconnect()
+            self._readers.close()
+        _open_databases.discard(self)
+
+    def _disconnect(self) -> None:
+        """Close the connections of this process."""
+        self._readers.pause()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(apsw.Error):
+                writer.close()
+
+    # -- forks ---------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Leave nothing that a child could inherit; the lock is held until `after_fork`."""
+        self.lock.acquire()
+        self._disconnect()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Go on, in both processes."""
+        self._pid = os.getpid()
+        if in_child:
+            self.lock = threading.RLock()
+            self._readers = _Readers(self._connect_reader)
+        else:
+            self._readers.resume()
+            self.lock.release()
+
+
+class _Readers:
+    """A few reading connections, lent to one thread at a time."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._returned = threading.Condition()
+        self._free: list[Connection] = []
+        self._lent = 0
+        self._paused = False
+        self._closed = False
+
+    @contextlib.contextmanager
+    def one(self) -> Generator[Connection]:
+        """Lend a connection."""
+        connection = self._take()
+        try:
+            if connection is None:
+                connection = self._connect()
+            yield connection
+        finally:
+            with self._returned:
+                self._lent -= 1
+                if connection is not None:
+                    self._free.append(connection)
+                self._returned.notify_all()
+
+    def _take(self) -> Connection | None:
+        with self._returned:
+            self._returned.wait_for(
+                lambda: self._closed or (self._lent < READERS_MAX and not self._paused)
+            )
+            if self._closed:
+                raise StoreFailed(CLOSED)
+            self._lent += 1
+            return self._free.pop() if self._free else None
+
+    def pause(self) -> None:
+        """Take all back, close them, and lend nothing until `resume`."""
+        with self._returned:
+            self._paused = True  # First, or busy readers would never let it come to zero.
+            self._returned.wait_for(lambda: self._lent == 0)
+            for connection in self._free:
+                with contextlib.suppress(apsw.Error):
+                    connection.close()
+            self._free.clear()
+
+    def resume(self) -> None:
+        """Lend again."""
+        with self._returned:
+            self._paused = False
+            self._returned.notify_all()
+
+    def close(self) -> None:
+        """Take all back for good."""
+        self.pause()
+        with self._returned:
+            self._closed = True
+            self._returned.notify_all()
+
+
+def _patience() -> Callable[[int], bool]:
+    """Return a busy handler: short waits with jitter, and an end."""
+    since_s = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal since_s
+        now_s = time.monotonic()
+        if tries == 0:
+            since_s = now_s
+        if now_s - since_s > BUSY_S:
+            return False
+        time.sleep(random.uniform(0.0001, min(0.0005 * (tries + 1), 0.02)))  # noqa: S311
+        return True
+
+    return wait
+
+
+# -- forks: every open database of the process --------------------------------------------------
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_at_fork: list[Database] = []
+
+
+def _before_fork() -> None:
+    _at_fork[:] = sorted(_open_databases, key=id)
+    for database in _at_fork:
+        database.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for database in _at_fork:
+        database.after_fork(in_child=False)
+    _at_fork.clear()
+
+
+def _after_fork_in_child() -> None:
+    for database in _at_fork:
+        database.after_fork(in_child=True)
+    _at_fork.clear()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def sqlite_version() -> tuple[int, ...]:
+    """Return the version of the SQLite that apsw carries."""
+    return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))

@@ -1,0 +1,174 @@
+"""Opening a file: make it or check it, compare it with its witness, begin an incarnation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Generator
+
+import apsw
+import msgspec
+
+from holdfast._engine.journal.digest import seal
+from holdfast._engine.journal.rows import GENESIS
+from holdfast._stores import row_codec
+from holdfast._stores.row_codec import StoreRow
+from holdfast._stores.sqlite import filesystem, migrations
+from holdfast._stores.sqlite.apsw_types import Connection
+from holdfast._stores.sqlite.sqlite_database import Database, Q
+from holdfast._stores.sqlite.witness_file import Slot, Witness, regression
+from holdfast.errors import Corrupt, StoreLostData, StoreUnusable
+
+
+class Opened(msgspec.Struct):
+    """A store that can be read, and what is wrong with it, if something is."""
+
+    row: StoreRow
+    regression: str | None
+
+
+def check_path(path: str, *, read_only: bool) -> None:
+    """Refuse a path that cannot be a store, saying what to do; create the file if it may be."""
+    exists = filesystem.check_file(path)
+    if read_only:
+        if not exists:
+            raise StoreUnusable(f"there is no database at {path} to read")
+        filesystem.check_readable(path)
+    elif not exists:
+        filesystem.create_file(path)
+    else:
+        filesystem.check_readable(path)
+        for place in (path, os.path.dirname(path)):
+            if not os.access(place, os.W_OK):
+                raise StoreUnusable(
+                    f"{place} cannot be written by this user, and a store writes to its file and "
+                    f"beside it; make it writable, or open the store for reading: "
+                    f"sqlite:///{path}?mode=ro"
+                )
+
+
+def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opened:
+    """Bring the schema up to date, and find out whether acknowledged commits are missing."""
+    with database.lock:
+        connection = database.writer
+        try:
+            slot, version, opened = _looked_at(database, connection, witness)
+            if slot is None and opened is not None:
+                # No witness beside commits: or another process made both after the first look.
+                slot, version, opened = _looked_at(database, connection, witness)
+            if opened is not None:
+                return opened
+            if version == 0 and slot is not None and slot.commits:
+                raise StoreLostData(
+                    f"{database.path} is empty, but {witness.path} knows of {slot.commits} commits: "
+                    "the database or its -wal file was lost. Put it back, or restore a backup; to "
+                    "begin a new store here, move the companion files away too"
+                )
+            if read_only:
+                return _as_it_is(database, connection, version)
+            return _prepared(database, connection, witness)
+        except (apsw.Error, UnicodeDecodeError, MemoryError) as error:
+            raise database.translated(error, connection) from error
+
+
+def _looked_at(
+    database: Database, connection: Connection, witness: Witness
+) -> tuple[Slot | None, int, Opened | None]:
+    """Return the witness, the version of the schema, and the row of a store that has commits."""
+    slot = witness.read()  # Before the database: it is never ahead of what we read next.
+    with _one_moment(connection):  # Another process may just be making its tables.
+        version = migrations.version_of(connection, database.path)
+        if version >= len(migrations.steps()):
+            migrations.check_schema(connection, database.path)
+            row = store_row(database, connection)
+            if not row.is_copy and (slot is not None or row.commits):
+                return slot, version, Opened(row, regression(row, slot, witness.path))
+    return slot, version, None
+
+
+@contextlib.contextmanager
+def _one_moment(connection: Connection) -> Generator[None]:
+    """Have all that is read come from one state of the file."""
+    connection.execute(Q["begin_reading"])
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # SQLite ends it by itself when the disk fails.
+            connection.execute(Q["rollback"])
+
+
+def store_row(database: Database, connection: Connection) -> StoreRow:
+    """Return the verified row of the store."""
+    found = database.fetch(connection, "store_row")
+    if len(found) != 1:
+        raise Corrupt("the row of the store", why="it is not there")
+    return row_codec.store_row(found[0])
+
+
+def _as_it_is(database: Database, connection: Connection, version: int) -> Opened:
+    if version == 0:
+        raise StoreUnusable(f"{database.path} is empty: there is nothing to read in it yet")
+    if version < len(migrations.steps()):
+        raise StoreUnusable(
+            f"{database.path} has the older schema version {version}; open it once for writing"
+        )
+    return Opened(store_row(database, connection), None)
+
+
+def _prepared(database: Database, connection: Connection, witness: Witness) -> Opened:
+    """Make or migrate the tables, or begin the life of a copy, in one transaction."""
+    connection.execute(Q["begin"])
+    try:
+        version = migrations.version_of(connection, database.path)
+        migrations.migrate(connection, version)
+        if version == 0:
+            connection.execute(Q["add_store"], msgspec.structs.astuple(first_row()))
+        row = store_row(database, connection)
+        slot = witness.read()
+        if row.is_copy:
+            row = next_incarnation(connection, row, slot.commits if slot else 0, "", "a backup")
+        if row.commits == 0 or not slot or slot.incarnation < row.incarnation:
+            witness.create(row)
+            slot = witness.read()
+        connection.execute(Q["commit"])
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute(Q["rollback"])
+        raise
+    # The witness as it was inside the transaction: others may have committed since.
+    return Opened(row, regression(row, slot, witness.path))
+
+
+def first_row() -> StoreRow:
+    """Return the row of a new store."""
+    return StoreRow(
+        store_id=uuid.uuid4().hex,
+        incarnation=1,
+        commits=0,
+        head=GENESIS,
+        clock_us=0,
+        last_run_no=0,
+        last_owner=0,
+        adopted_through=0,
+        is_copy=0,
+    ).sealed()
+
+
+def next_incarnation(
+    connection: Connection, row: StoreRow, known_commits: int, actor: str, accepted: str
+) -> StoreRow:
+    """Accept the store as it is: from here on its commits are counted anew."""
+    row = msgspec.structs.replace(
+        row,
+        incarnation=row.incarnation + 1,
+        commits=max(row.commits, known_commits) + 1,
+        adopted_through=row.last_run_no,
+        is_copy=0,
+    )
+    row.head = seal(row.head, (row.commits, row.clock_us, accepted))
+    row.sealed()
+    values = (row.incarnation, row.clock_us, actor, accepted)
+    connection.execute(Q["put_store"], msgspec.structs.astuple(row))
+    connection.execute(Q["add_incarnation"], (*values, seal(GENESIS, values)))
+    return row

@@ -1,0 +1,276 @@
+"""Check everything that can be checked without knowing what the values mean."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from holdfast._engine.journal import fork_history
+from holdfast._engine.journal.entries import Entry
+from holdfast._engine.journal.lifecycle import status_of
+from holdfast._engine.journal.rows import SEQ_BITS, SEQ_MASK, RunRow
+from holdfast._features.measures import store as measure_rows
+from holdfast._stores import (
+    claim_rules,
+    fleet_rows,
+    journal_reader,
+    lineage,
+    lookups,
+    row_codec,
+    side_rows,
+)
+from holdfast._stores.contract import LOST_END, Damage, Progress
+from holdfast._stores.lookups import Fetch
+from holdfast._stores.sqlite import migrations
+from holdfast._stores.sqlite.apsw_types import Connection
+from holdfast._stores.sqlite.sqlite_database import Database, Q
+from holdfast.errors import Corrupt, HoldfastError, RunNotFound
+
+
+class Snapshot(NamedTuple):
+    """One state of a store. Everything that is compared comes from it, so that what others commit
+    meanwhile is never taken for damage."""
+
+    fetch: Fetch
+    each: Callable[[str], Iterator[Any]]
+    """The rows of a named query, one by one: a table may be larger than the memory."""
+    progress: Progress
+
+
+@contextlib.contextmanager
+def snapshot(database: Database, progress: Progress) -> Generator[tuple[Snapshot, Connection]]:
+    """Lend one state of a SQLite file, and the connection that has it."""
+
+    def each(name: str) -> Iterator[Any]:
+        return database.each(connection, name)
+
+    def fetch(name: str, values: Any = ()) -> list[Any]:
+        return database.fetch(connection, name, values)
+
+    database.check_same_file()
+    with database.reader() as connection:
+        connection.execute(Q["begin_reading"])
+        try:
+            yield Snapshot(fetch, each, progress), connection
+        finally:
+            if connection.in_transaction:
+                connection.execute(Q["rollback"])
+
+
+def verify(
+    database: Database, namespace: str, run_ids: Iterable[str] | None, progress: Progress
+) -> list[Damage]:
+    """Return what is wrong; an empty list says that all of it reads as it was written."""
+    with snapshot(database, progress) as (state, connection):
+        if run_ids is not None:
+            return named_runs(state, namespace, run_ids)
+        return [
+            *_pages(database, state, connection),
+            *rows(state, "all_runs", row_codec.run_row),
+            *rows(state, "all_keys", row_codec.key_state),
+            *rows(state, "all_messages", row_codec.message_row),
+            *rows(state, "all_owners", row_codec.owner_row),
+            *rows(state, "store_row", row_codec.store_row),
+            *chunks(state),
+            *rows(state, "all_limits", fleet_rows.limits_of),
+            *rows(state, "all_schedules", fleet_rows.schedule_of),
+            *rows(state, "all_questions", _question),
+            *rows(state, "all_pots", side_rows.pot_of),
+            *rows(state, "all_memos", side_rows.memo_of),
+            *rows(state, "all_measures", measure_rows.measure_of),
+            *_numbers(state.fetch),
+            *all_runs(state),
+        ]
+
+
+def lost(regression: str | None) -> list[Damage]:
+    """Return what is missing of the store as a whole: acknowledged commits that it does not have."""
+    return [] if regression is None else [Damage(LOST_END, regression)]
+
+
+def _pages(database: Database, state: Snapshot, connection: Connection) -> Iterator[Damage]:
+    """Ask SQLite about its pages and indexes, and compare the definitions of the tables."""
+    state.progress("pages", 0, 0)
+    try:
+        for (text,) in state.fetch("integrity_check", ()):
+            if text != "ok":
+                yield Damage("the database file", str(text))
+        migrations.check_schema(connection, database.path)
+    except HoldfastError as error:
+        yield _finding(error)
+
+
+def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[Damage]:
+    """Read every row of a table, each by itself, so that one damaged row hides no other."""
+    try:
+        for values in state.each(name):
+            try:
+                read(values)
+            except Corrupt as error:
+                yield _finding(error)
+    except HoldfastError as error:
+        yield _finding(error)
+
+
+def chunks(state: Snapshot) -> Iterator[Damage]:
+    """Check every chunk, and tell how far it is: they are most of a store."""
+    done = 0
+
+    def read(values: Any) -> None:
+        nonlocal done
+        done += 1
+        state.progress("values", done, 0)
+        chunk(values)
+
+    yield from rows(state, "all_chunks", read)
+
+
+def chunk(values: Any) -> None:
+    """Check one row of chunks."""
+    row_id, digest, body = values
+    run_no, number = row_id >> SEQ_BITS, row_id & SEQ_MASK
+    if not isinstance(body, bytes) or digest != row_codec.chunk_digest(run_no, number, body):
+        raise Corrupt(f"chunk {number} of run number {run_no}", why="the digest does not match")
+
+
+def _numbers(fetch: Fetch) -> Iterator[Damage]:
+    """Every number that was given to a run is there, and every row belongs to a run."""
+    try:
+        row = row_codec.store_row(fetch("store_row", ())[0])
+        count, largest = fetch("count_runs", ())[0]
+        strays = fetch("rows_without_run", ())
+        answered = fetch("questions_of_nobody", ())
+    except (HoldfastError, IndexError):
+        return  # Said before.
+    if (count, largest or 0) != (row.last_run_no, row.last_run_no):
+        yield Damage("the table runs", f"{row.last_run_no} runs were started, {count} are there")
+    for table, row_id in strays:
+        yield Damage(f"row {row_id} of {table}", "it belongs to no run")
+    for run_id, name in answered:
+        yield Damage(f"question {name!r}", "it is open, and its run has ended", run_id)
+
+
+def _question(values: Any) -> None:
+    """Check one row of questions."""
+    side_rows.question_of(values, f"number {values[0]}")
+
+
+def named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list[Damage]:
+    """Check some runs by their ids."""
+    found: list[Damage] = []
+    wanted = list(run_ids)
+    for done, run_id in enumerate(wanted, 1):
+        found.extend(_named_run(state.fetch, namespace, run_id))
+        state.progress("runs", done, len(wanted))
+    return found
+
+
+def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Damage]:
+    """Check one run by its id; an id that no run has is the caller's mistake, and no damage."""
+    try:
+        row = lookups.find_run(fetch, namespace, run_id)
+    except HoldfastError as error:
+        yield _finding(error)
+        return
+    if row is None:
+        raise RunNotFound(run_id)
+    yield from _run(fetch, row)
+
+
+def all_runs(state: Snapshot) -> Iterator[Damage]:
+    """Check every run whose row can be read."""
+    with contextlib.suppress(HoldfastError):  # Said before: the table was read by `rows`.
+        total = state.fetch("count_runs", ())[0][0]
+        for done, values in enumerate(state.each("all_runs"), 1):
+            state.progress("runs", done, total)
+            try:
+                row = row_codec.run_row(values)
+            except Corrupt:
+                continue
+            yield from _run(state.fetch, row)
+
+
+def _run(fetch: Fetch, row: RunRow) -> Iterator[Damage]:
+    """Check one run: its journal, what the journal says of it, its chunks and its inbox."""
+    try:
+        found = lookups.find_run(fetch, row.namespace, row.run_id)
+        if found is None or found.run_no != row.run_no:
+            yield Damage("the index of run ids", "it shows another run", row.run_id)
+        if row.deleted_us is not None:
+            return
+        journal = journal_reader.load(fetch, row, ())
+        status = status_of(claim_rules.kinds(journal))
+        if status is not row.status:
+            why = f"the journal says {status.value}, the row {row.status.value}"
+            yield Damage("its row in runs", why, row.run_id)
+        base = row.run_no << SEQ_BITS
+        if fetch("entries", (base | row.last_seq + 1, base | SEQ_MASK)):
+            yield Damage("its journal", "there are entries after the last one", row.run_id)
+        lookups.messages(fetch, row.run_no)
+        yield from _references(fetch, row, journal)
+    except (Corrupt, AssertionError, msgspec.DecodeError) as error:
+        yield _finding(error, row.run_id)
+    except HoldfastError as error:
+        yield _finding(error, row.run_id)
+
+
+def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Damage]:
+    """Check that every chunk that an entry or another chunk refers to is there."""
+    rows = _chunk_rows(fetch, row)
+    there = {row_id & SEQ_MASK for row_id, _, _ in rows} | _borrowed(fetch, row)
+    bodies = [entry.body for entry in journal] + [body for _, _, body in rows]
+    wanted = {number for body in bodies for number in _chunks_in(msgspec.json.decode(body))}
+    for number in sorted(wanted - there):
+        yield Damage(f"chunk {number}", "it is not there", row.run_id)
+
+
+def _chunk_rows(fetch: Fetch, row: RunRow) -> list[Any]:
+    base = row.run_no << SEQ_BITS
+    return fetch("chunk_range", (base, base | SEQ_MASK))
+
+
+def _borrowed(fetch: Fetch, row: RunRow) -> set[int]:
+    """Return the numbers of the chunks that a fork shares with the run that it came from; and check
+    that the entries that it borrows are those that it was made with."""
+    origin = lineage.origin_of(row)
+    if origin is None:
+        return set()
+    for part in fork_history.read(row.run_id, journal_reader.entry(fetch, row, 2)).parts:
+        other = _origin(fetch, row, part.run)
+        until = msgspec.structs.replace(other, last_seq=part.seq, head=bytes.fromhex(part.head))
+        journal_reader.load(fetch, until.sealed(), [(1, part.seq)])
+    other = _origin(fetch, row, origin.run)
+    there = {row_id & SEQ_MASK for row_id, _, _ in _chunk_rows(fetch, other)}
+    return {number for number in there | _borrowed(fetch, other) if number < origin.base}
+
+
+def _origin(fetch: Fetch, row: RunRow, run_id: str) -> RunRow:
+    other = lookups.find_run(fetch, row.namespace, run_id)
+    if other is None or other.deleted_us is not None:
+        what = f"run {run_id!r}, which it was forked from"
+        raise Corrupt(what, run_id=row.run_id, why="it is not there")
+    return other
+
+
+def _chunks_in(node: Any) -> Iterator[int]:
+    """Yield the chunks that a node refers to; what is below `plain` is data of users."""
+    if isinstance(node, list):
+        for part in cast("list[Any]", node):  # type: ignore[redundant-cast] # pyright needs it
+            yield from _chunks_in(part)
+    elif isinstance(node, dict):
+        fields = cast("dict[str, Any]", node)
+        for name, part in fields.items():
+            refers = name in {"chunk", "list"} if len(fields) == 1 else name == "prev"
+            if refers and type(part) is int:
+                yield part
+            elif name != "plain":
+                yield from _chunks_in(part)
+
+
+def _finding(error: Exception, run_id: str | None = None) -> Damage:
+    if isinstance(error, Corrupt):
+        return Damage(error.what, error.why or "it is damaged", error.run_id or run_id)
+    return Damage("the store", str(error), run_id)
