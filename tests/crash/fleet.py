@@ -94,7 +94,10 @@ class Fleet:
             return None
         pid = chance.choice(found)
         at_s = time.time()
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:  # It ended after the look at the children.
+            return None
         return pid, at_s
 
 

@@ -12,6 +12,7 @@ of `subprocess.Popen` that the tests use.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -54,9 +55,10 @@ class ForkedProcess:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless it has ended: that may happen between the look and the signal."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it: SIGKILL."""

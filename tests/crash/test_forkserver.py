@@ -67,6 +67,16 @@ def test_it_waits_for_its_threads_and_is_signalled(world: World) -> None:
     started.process.kill()  # It has ended: nobody else is meant.
 
 
+def test_a_signal_to_a_process_that_has_just_ended_goes_nowhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = world.start(script(world, "os._exit(3)")).process
+    assert process.wait(60) == 3
+    monkeypatch.setattr(process, "poll", lambda: None)  # The look came before its end.
+    process.kill()
+    assert process.returncode == 3
+
+
 def test_what_python_reads_at_its_start_needs_a_start(world: World) -> None:
     world.env["PYTHONHASHSEED"] = "7"
     started = world.start(script(world, "print(sys.flags.hash_randomization, hash('a') != 0)"))
