@@ -6,6 +6,7 @@ makes a number smaller lowers its bound (`python -m tests.tidy.house --tighten`)
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -268,13 +269,35 @@ def walk_numbers() -> dict[str, int]:
 
 
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
-WALK = re.compile(r"(<!-- walk: [^>]*-->\n```text\n)(.*?)(```\n)", re.DOTALL)
+WALK = re.compile(r"(<!-- walk (\w+): [^>]*-->\n```text\n)(.*?)(```\n)", re.DOTALL)
 
 
-def walk_text() -> str:
-    """Return the walk of a live step as ARCHITECTURE.md shows it: a line for each stay in a file."""
+def explain_walk() -> Walk:
+    """Return the walk of `explain` for a run that is held because of an effect in doubt."""
+    import holdfast
+
+    @holdfast.effect(name="house_effect")
+    def charge(cents: int) -> int:
+        raise TimeoutError
+
+    @holdfast.flow(name="house_doubt")
+    def pay() -> int:
+        return charge(1999)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        holdfast.open(f"sqlite:///{folder}/house.db", default=False) as store,
+    ):
+        with contextlib.suppress(holdfast.errors.RunHeld):
+            pay.with_options(store=store).run("house")
+        store.explain("house")  # What is made once is made now.
+        return walked(lambda: store.explain("house"))
+
+
+def by_stay(walk: Walk) -> str:
+    """Return a walk as text: a line for each stay in a file, with the functions called there."""
     lines: list[tuple[str, list[str]]] = []
-    for path, name in step_walks()["live"].calls:
+    for path, name in walk.calls:
         short = name.replace(".<locals>", "")
         if not lines or lines[-1][0] != path:
             lines.append((path, []))
@@ -283,9 +306,28 @@ def walk_text() -> str:
     return "".join(f"{path:42} {', '.join(names)}\n" for path, names in lines)
 
 
-def with_walk(document: str, walk: str) -> str:
-    """Return a document with the walk in its marked block."""
-    return WALK.sub(lambda found: found[1] + walk + found[3], document)
+def by_folder(walk: Walk) -> str:
+    """Return the files of a walk as text: a line for each folder, in the order of the first visit."""
+    folders: dict[str, list[str]] = {}
+    for path in walk.files:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name.removesuffix(".py"))
+    return "".join(f"{folder + '/':24} {' '.join(names)}\n" for folder, names in folders.items())
+
+
+def walk_texts() -> dict[str, str]:
+    """Return the walks as ARCHITECTURE.md shows them, by the name of their block."""
+    steps = step_walks()
+    return {
+        "live": by_stay(steps["live"]),
+        "replayed": by_stay(steps["replayed"]),
+        "explain": by_folder(explain_walk()),
+    }
+
+
+def with_walks(document: str, walks: Mapping[str, str]) -> str:
+    """Return a document with each walk in its marked block."""
+    return WALK.sub(lambda found: found[1] + walks[found[2]] + found[4], document)
 
 
 # --- import -------------------------------------------------------------------------------------
@@ -324,13 +366,13 @@ def lines_by_package() -> dict[str, int]:
 
 def main(arguments: list[str]) -> None:
     """Print the numbers beside their bounds; `--tighten` lowers the bounds, `--walk` prints the walk,
-    `--document` writes it into ARCHITECTURE.md."""
+    `--document` writes all walks into ARCHITECTURE.md."""
     if "--walk" in arguments:
         for path, name in step_walks()["live"].calls:
             print(f"{path:40} {name}")
         return
     if "--document" in arguments:
-        ARCHITECTURE.write_text(with_walk(ARCHITECTURE.read_text(), walk_text()))
+        ARCHITECTURE.write_text(with_walks(ARCHITECTURE.read_text(), walk_texts()))
         return
     measured = numbers()
     if "--json" in arguments:

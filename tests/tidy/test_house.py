@@ -71,18 +71,23 @@ def test_attributes_of_a_class_are_found() -> None:
 
 
 @pytest.mark.skipif(not ON_BASELINE, reason="calls are counted on one version of Python")
-def test_the_architecture_shows_the_walk_of_a_step() -> None:
+def test_the_architecture_shows_the_walks() -> None:
     command = [
         sys.executable,
         "-c",
-        "from tests.tidy import house; print(house.walk_text(), end='')",
+        "import json; from tests.tidy import house; print(json.dumps(house.walk_texts()))",
     ]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     written = house.ARCHITECTURE.read_text(encoding="utf-8")
     again = "python -m tests.tidy.house --document"
-    assert house.with_walk(written, done.stdout) == written, f"write it again: {again}"
+    assert house.with_walks(written, json.loads(done.stdout)) == written, f"write it again: {again}"
 
 
 def test_another_walk_would_be_noticed() -> None:
     written = house.ARCHITECTURE.read_text(encoding="utf-8")
-    assert house.with_walk(written, "_runtime/other.py  elsewhere\n") != written
+    shown = {name: text for _, name, text, _ in house.WALK.findall(written)}
+    assert set(shown) == {"live", "replayed", "explain"}
+    assert house.with_walks(written, shown) == written
+    for name in shown:
+        other = shown | {name: "_runtime/other.py  elsewhere\n"}
+        assert house.with_walks(written, other) != written

@@ -1,5 +1,8 @@
-"""What an observer is told. It hears of what this process does and of what is committed, never of
-what is replayed: a replay calls no user code and writes no entry."""
+"""The events that an observer receives: claims, attempts and committed entries of this process.
+
+A replay calls no user code and writes no entry, so an observer never receives one. Committed entries
+are reported after the commit and before its waiters go on: a caller who flushes exporters after `run`
+misses nothing. An exception in an observer is logged once and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
-"""Names of traces and spans: derived from what they stand for, so that a run has one trace in however
-many processes it is executed, and whoever knows the run knows where its trace is. Pure."""
+"""Derived ids of traces and spans, so that a run has one trace in any number of processes. Pure.
+
+The trace id follows from store, namespace and run id. A span id follows from its subject: the run; an
+execution, by its epoch; a step, by execution, generation and key; an attempt, by its number besides.
+So the process that resumes a run can link to a span of another process, and can end the span of a
+process that died."""
 
 from __future__ import annotations
 
