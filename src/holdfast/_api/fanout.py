@@ -1,4 +1,7 @@
-"""`gather`, `each` and `run_step` as users see them: sync here, awaited twins with the prefix aio_."""
+"""Fan-out: `gather`, `each` and `run_step` for parallel branches.
+
+The functions are sync; their awaited twins have the prefix aio_.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows: functions that describe a whole piece of work, and how a run of one is executed."""
+"""Flows: durable workflows. A flow is a function whose steps are recorded; one execution of it is a run."""
 
 from __future__ import annotations
 

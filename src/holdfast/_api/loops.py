@@ -1,8 +1,9 @@
-"""Loops of an agent: `turns` saves the state after each turn, so that a resume starts at the last.
+"""Agent loops: `turns` saves a snapshot of the state after each turn, so a resume starts at the last turn.
 
-Each turn gets a decoded copy of the state, and its own scope: keys inside are `turns[i]/name`. The
-object that was yielded is saved when the loop asks for the next turn. Leaving the loop by break,
-return or an exception saves nothing: that turn replays from its start.
+Snapshots bound the history that a resume reads, so no loop needs continue-as-new. Each turn gets a
+decoded copy of the state and its own scope: keys inside are `turns[i]/name`. The yielded object is
+saved when the loop asks for the next turn. A loop that is left by break, return or an exception saves
+nothing: that turn replays from its start.
 """
 
 from __future__ import annotations

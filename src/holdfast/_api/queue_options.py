@@ -1,4 +1,4 @@
-"""Queues: what a flow says about where its runs wait, and how fast they may be taken from there."""
+"""Queues of a flow: where its runs wait, and their concurrency and rate limits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Steps and effects: function-like objects whose calls are recorded.
+"""Steps and effects: functions whose calls are recorded, what other workflow engines call an activity.
 
-Calling one inside a flow takes its key at once (so that a plain `asyncio.gather` replays), then
-hands a script to a driver. Outside a run a step is just its function, and an effect is refused.
+A call inside a flow takes its key at once (so that a plain `asyncio.gather` replays), then hands a
+script to a driver. Outside a run a step is an ordinary function, and an effect is refused.
 """
 
 from __future__ import annotations

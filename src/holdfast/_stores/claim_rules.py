@@ -1,7 +1,8 @@
-"""What every store decides in the same way: who may take a run, a key, and what a first row is.
+"""Rules of a claim, shared by all stores: who may take a run or a key, and what a first row is. Pure.
 
-Pure functions over rows. A store brings the facts (is that owner dead? is there a message?) and
-performs the outcome inside its own transaction, so memory, SQLite and PostgreSQL cannot drift.
+A claim raises the run's epoch, which is its fencing token: the former owner's next write is refused, so
+two processes that both believe they own a run (split brain) cannot both write. A store supplies the
+facts (is that owner dead? is there a message?) and performs the outcome in its own transaction.
 """
 
 from __future__ import annotations

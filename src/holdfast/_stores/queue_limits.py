@@ -1,7 +1,7 @@
-"""The limits of a queue, as one claimer sees them. Pure.
+"""The concurrency limit and the rate limit of a queue, as one claimer sees them. Pure.
 
-A store counts what is at work and what was begun lately, inside the transaction that claims; the
-gate decides which of the candidates may pass, in their order, and keeps count.
+A store counts the runs at work and those started lately, inside the transaction that claims. The
+gate decides which candidates may pass, in their order, and counts them.
 """
 
 from __future__ import annotations

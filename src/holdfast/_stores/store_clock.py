@@ -1,10 +1,8 @@
-"""The clock of a store: it never runs backwards and never stands still, whatever happens to the time
-of a machine.
+"""The clock of a store: it never goes back and never stands still, whatever the clock skew of a machine.
 
-It goes on from the largest time that was ever committed, by the clock of this machine that counts
-from boot, suspension included. A reference (the time of this machine; on a server, that of the
-database) may only move it forward. So one commit from a machine whose time was ahead moves the clock
-ahead for good, and everything goes on at its pace.
+It continues from the largest time ever committed, at the pace of this machine's clock since boot,
+suspension included. A reference (the time of this machine; on a server, that of the database) may only
+move it forward. So one commit from a machine whose time was ahead moves the clock ahead for good.
 
 All processes that share a file count from the same boot: an `Anchor` beside the file says which time
 of the store belongs to which count, so that a process that opens it later agrees with the others.

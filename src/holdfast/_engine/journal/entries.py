@@ -1,8 +1,8 @@
-"""Entries: the immutable facts of a run's journal, and the drafts they are made from.
+"""Entries: the immutable facts of a run's journal, its event log, and the drafts they are made from.
 
 A plain step usually writes its start together with its outcome. Such a pair is one row:
 `started_us` is set, the row stands for two entries, and it takes two sequence numbers
-(`seq - 1` for the start, `seq` for the outcome). `expand` gives the entries that people see.
+(`seq - 1` for the start, `seq` for the outcome). `expand` gives the two entries that people see.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The fold of a run's entries: everything that replay asks of the past. Pure.
 
-What is written is checked again when it is read: gapless numbers, one outcome per step, legal
-transitions. `match` is the heart of replay: it gives a call its record, or None (run it live),
-or raises `Divergence`.
+As in event sourcing, a run's state is computed from its event log. What was written is checked again:
+gapless numbers, one outcome per step, legal transitions. `match` is the heart of replay: it returns
+the record of a call, or None (the call is new, execute it), or raises `Divergence`: the flow is
+non-deterministic, or its code changed. That non-determinism holds the run as `diverged`.
 """
 
 from __future__ import annotations

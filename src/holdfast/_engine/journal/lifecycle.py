@@ -1,9 +1,12 @@
-"""How a run lives: one table says which entry may follow in which status, and what it leads to.
+"""The state machine of a run: one table says which entry is legal in which status, and where it leads.
 
     queued → running → waiting → … → completed | failed | cancelled | rolled_back, and held
 
-A status is never set by hand: it is what the last entry that appears in `TABLE` says. So
+No code sets a status: it follows from the last entry that appears in `TABLE`. So
 `status_of(history)` and the `status` column of `runs` can be compared at any time.
+
+There is no dead letter queue to which a run is moved. A run that nobody can continue stays where it is,
+as `failed` or `held` with a reason, and an operator resumes, settles or cancels it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What the store keeps beside the journal, and how one write changes it. Pure.
+"""The row of a run beside its journal, and how one write changes it. Pure.
 
 `runs` has one mutable row per run, sealed by its own digest. Every write of every store goes
 through `apply`: it numbers and chains the new entries and derives the next row from them, so
-that the journal and the row can never be changed apart.
+that the journal and the row cannot change apart. Stores update a row only if it is as the writer read
+it (optimistic locking).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Child runs: a flow called inside a flow is a run of its own, with an id that follows from its place.
+"""Child runs, or child workflows: a flow called inside a flow is a run, and its id follows from its place.
 
-The parent records that it started the child, and later how the child ended, with its result: once,
-whatever dies in between. The end of the child is written together with a message to the parent, so
-that a parent which was unloaded is woken; and whoever takes the parent up looks at the child itself.
+The parent records the start of the child, and later its end with the result: once, whatever dies in
+between. The child's end is written together with a message to the parent, which wakes an unloaded
+parent; a resumed parent reads the child's row itself. To cancel a child, its parent or an operator
+posts a message to it (`decisions/control.py` does so for every child of a cancelled run).
 
     child_started ── StartChild ── Await ── ReadChild ── child_ended
 """

@@ -1,7 +1,9 @@
-"""Effects: the intent before the call, business keys, and the in-doubt protocol.
+"""Effects: steps with a side effect. The intent before the call, business keys, the in-doubt protocol.
 
-An effect that was started and whose outcome is not known is in doubt. It is settled by its declared
-policy or by a person, never by a guess.
+The intent, with the arguments and the idempotency key, is on disk before the call. An effect that was
+started and has no recorded outcome is in doubt. Its declared policy or a person settles it; Holdfast
+never guesses. So a side effect happens at least once with "retry", at most once with "hold" or "fail",
+and exactly once only where the other side deduplicates by the key or answers truthfully.
 """
 
 from __future__ import annotations

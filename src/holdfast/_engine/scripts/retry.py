@@ -1,4 +1,7 @@
-"""What to retry, how often, and when to give up. Pure: time and randomness are arguments."""
+"""The retry backoff: which errors to retry, how often, and when to give up. Pure.
+
+The wait between two attempts grows exponentially, with jitter. Time and randomness are parameters.
+"""
 
 from __future__ import annotations
 

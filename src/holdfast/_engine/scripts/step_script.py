@@ -1,8 +1,9 @@
-"""The durable operations, written once as generators ("scripts").
+"""The script of a step: call it once, checkpoint its outcome, and return that on every replay.
 
-A script decides; it never performs. It yields what it needs (`Append`, `Call`, `Sleep`, `Now`,
-`Chance`, `FindKey`) and is sent the answer. Two drivers in `_runtime` perform it, one blocking
-and one awaiting, and the simulation has a third. One step, from the call to the disk:
+A durable operation is a generator, a "script". It decides and never performs: it yields requests
+(`Append`, `Call`, `Sleep`, `Now`, `Chance`, `FindKey`) and receives the answers. Two drivers in
+`_runtime` perform them, one blocking and one awaiting, and the simulation has a third. One step, from
+the call to the disk:
 
     step_script ── match ──► replayed                              (nothing is executed)
         │

@@ -1,8 +1,8 @@
-"""Waiting, written once: for a time, and for something that is said to the run.
+"""Waits: a durable timer, and a wait for a message to the run.
 
-A wait is two entries under one key: what is waited for and until when, and how that ended. Between
-the two a process may die, a worker may unload the run, days may pass: whoever takes it up finds the
-first entry, and goes on waiting for the rest of the time.
+A wait is two entries under one key: what the run waits for and until when, and how the wait ended.
+Between the two a process may die, a worker may unload the run, days may pass: the next owner finds the
+first entry and waits for the rest of the time.
 
     sleep     timer_set ─────────────── timer_fired
     wait      signal_awaited ─┬──────── signal_received      the message is taken in the same

@@ -1,4 +1,4 @@
-"""Each message once: the values of one run, with large parts stored apart.
+"""Deduplication of a run's values: each message of a conversation is stored once.
 
 An agent hands its whole conversation to every step. Written out each time, a run of n messages takes
 n² bytes. So every part whose node is long becomes a *chunk*, stored once per run and found again by
@@ -11,7 +11,7 @@ A node depends on the value alone and not on where it stands. That is why a step
 again when it comes back as an element of a list, inside a state, or as a field of a message.
 
 To see that a list has only grown, its JSON is made in C and compared with that of the lists seen
-last (`trunks`); only the new elements are looked at one by one.
+last (`list_prefixes`); only the new elements are looked at one by one.
 
 Numbers only ever refer to smaller ones. So there are no cycles, whatever a damaged store may say.
 """

@@ -1,6 +1,6 @@
-"""Values as JSON, exactly.
+"""Serialization: values as tagged JSON that comes back exactly.
 
-A *node* is JSON text in which every object has one key, and that key is a tag of ours. Data of users
+A *node* is JSON text in which every object has one key, and that key is a tag of ours. Users' data
 never stands where a tag is expected: their dicts are always wrapped, so a model that answers
 `{"object": ["Admin", {}]}` has written a dict and nothing else.
 
@@ -10,8 +10,8 @@ never stands where a tag is expected: their dicts are always wrapped, so a model
     {"dict": {key: node}}            dict with text keys       {"map": [[node, node], ...]}  other keys
     {"tuple": [node, ...]}           also "set" and "frozenset", ordered by their elements' nodes
     {"object": [name, {field: node}]}        dataclass, msgspec Struct, NamedTuple
-    {"model": [name, {field: node}, ...]}    pydantic model (see `shapes.ModelShape`)
-    {"enum": [name, member]}         {"int": "..."} and the other leaves (see `leaves`)
+    {"model": [name, {field: node}, ...]}    pydantic model (see `class_codecs`)
+    {"enum": [name, member]}         {"int": "..."} and the other scalars (see `scalars`)
     {"enum": [name, [member, ...]]}  a combination of flags: its bits by name, then a number without
     {"chunk": n}  {"list": n}        stored apart, once per run (see `chunks`)
 
@@ -19,7 +19,7 @@ Exactness is proven, not assumed. Plain data is walked for its exact types. Ever
 while it is written, by the functions that the reader uses, and what was rebuilt must have the very
 parts it was built from; so a value that would come back changed is refused, with the path to it.
 
-The reader imports nothing and calls nothing that data names: names are looked up in `Known` only.
+The reader imports nothing and calls nothing that data names: names are looked up in the class registry only.
 """
 
 from __future__ import annotations

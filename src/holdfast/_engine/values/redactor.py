@@ -1,8 +1,8 @@
-"""What must not be stored is taken out of values before they are written. Pure.
+"""Redaction: values that must not be stored are replaced before they are written. Pure.
 
-A `redact` function of the user sees every leaf of a value with the path to it, and says what is stored
-in its place. Values are rebuilt only where something changed. Digests are made of what was given, so
-a replay that computes the same arguments still matches.
+A `redact` function of the user receives every leaf of a value with its path, and returns what to store.
+Values are rebuilt only where something changed. Digests are made of the original, so a replay that
+computes the same arguments still matches.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Sealed approvals: a person consents to one call of an effect, with exactly these arguments.
+"""Sealed approvals: human approval of one call of an effect, with exactly these arguments.
 
 The question shows the stored arguments and their digest; the answer brings the digest back. It is
-good for this run, generation, step key and digest, and is used up by the entry of the intent, in one
-transaction. `ApprovalGate` does that for one call. Before each attempt it is looked at again: one that has expired, or was given for other
-arguments, is void, and a new one is asked for.
+valid for this run, generation, step key and digest, and is used up by the entry of the intent, in one
+transaction. `ApprovalGate` does that for one call. It checks the approval again before each attempt:
+one that has expired, or was given for other arguments, is void, and a new one is requested.
 
     QUESTION_ASKED(approve:STEP) ── approved ──► STEP_STARTED(approved: who, when) takes the message
-                                 ├─ refused ───► QUESTION_ANSWERED, and the flow gets Refused
+                                 ├─ rejected ──► QUESTION_ANSWERED, and the flow gets Rejected
                                  └─ void ──────► MESSAGE_REFUSED, and it is asked again
 """
 

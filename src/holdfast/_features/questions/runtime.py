@@ -1,4 +1,7 @@
-"""`ask` as users see it: sync here, its awaited twin with the prefix aio_."""
+"""`ask`, the human in the loop: a flow asks a person a question and waits for the answer.
+
+The function is sync; its awaited twin has the prefix aio_.
+"""
 
 from __future__ import annotations
 

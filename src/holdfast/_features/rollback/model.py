@@ -1,13 +1,13 @@
-"""Rollback: which effects a run has to take back, in which order, and what stands against it. Pure.
+"""Rollback: the compensation of a saga. Which effects a run undoes, in which order, and what forbids it.
 
     rollback_requested ──► to_be_undone ─┬─ something is in doubt, or cannot be undone: held
                                          ├─ undos, the last effect first  (each a step: `undo/…`)
                                          └─ ended: all of it, or down to a step
 
-What a run did is what its journal says: effects that completed or were settled as done, in every
-generation, also in one that was superseded. A duplicate that was skipped is another run's doing; so
-is what a fork borrowed. An undo is an effect of its own, under a key of its own; one that has an
-outcome is not called again, so a rollback that was cut short goes on where it stopped.
+The journal alone says what a run did: effects that completed or were settled as done, in every
+generation, superseded ones included. A duplicate that was skipped belongs to another run, and so does
+an effect that a fork borrowed. An undo is an effect with its own key; one that has an outcome is not
+called again, so an interrupted rollback continues where it stopped. Pure.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Schedules: runs that are started at certain times, one for each tick, by whichever worker is there.
+"""Schedules (cron): start one run for each scheduled time, from whichever worker is alive.
 
     ticks after the cursor, up to now ─► start a run for each ─► move the cursor
 
-The id of a run is made from the name of the schedule and the tick, so a run is started once however
-many workers start it, and the cursor is moved only behind runs that are there. A worker that dies
-between the two leaves nothing behind but a start that the next one repeats, and that finds its run.
+The id of a run is made from the schedule's name and the time, so a run starts once however many
+workers start it; there is no leader election. The cursor moves only past runs that exist: if a worker
+dies in between, the next one repeats the start and finds the run.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Fork a run: start a new run from any step of an existing one.
+"""Fork a run, the time travel of an operator: start a new run from any step of an existing one.
 
-    fork  ─► plan    read the old run, cut it before the step, encode what is given otherwise
-              │      effects that would be executed again, and nobody said that this is meant: stop
+    fork  ─► plan    read the old run, cut it before the step, encode the values given instead;
+              │      stop if effects would be executed again and nobody confirmed it
               └────► make    one transaction: run_started, run_forked, and the new chunks
 
-The old run is only read, and may be in any status; of one that is at work, its committed journal so
-far counts. Nothing is executed here: the fork is queued, for a worker or for `flow.run` with its id.
+The old run is only read, and may have any status; of a running one, the committed journal so far
+counts. Nothing is executed here: the fork is queued, for a worker or for `flow.run` with its id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remove runs whose retention has ended; report what was removed, and what stayed and why."""
+"""Garbage collection: remove runs whose retention has ended; report what was removed and what stayed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Messages of people to runs: answers to questions, approvals, refusals, and signals.
+"""Messages of people and programs to runs: answers, approvals, rejections, and signals (a webhook, say).
 
-An answer is a message to the run whose id is made of the name and the number of the question: the
-first one that is committed is the answer, and whoever comes later is told who gave it.
+An answer is a message whose id is made of the run and of the name and number of the question. The first
+one that is committed is the answer; a later one is refused and reports who gave the first.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Explain runs that a deployment left behind: no live worker executes their version of the flow, or
-newer code could not replay them and gave them back."""
+"""Explain an orphan run: one that a deployment left behind.
+
+No live worker executes its version of the flow, or newer code could not replay it and released it.
+"""
 
 from __future__ import annotations
 

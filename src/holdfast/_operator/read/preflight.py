@@ -1,8 +1,8 @@
-"""The preflight report of a run that no process owns: what it would find if it continued now.
+"""The preflight report, a dry run of a resume, for a run that no process owns.
 
-Without code, the journal alone is read: how long the gap is, which effects are in doubt and whose keys
-are too old, what will be executed again, and files that the run watches. What is compared with code
-needs a process that has it.
+Without code it reads the journal alone: how long the interruption lasted, which effects are in doubt
+and whose keys are too old, what will be executed again, and files that the run depends on. Comparisons
+with code need a process that has it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The heartbeat: one thread per store says that this process lives, and hears what it has lost.
+"""The heartbeat: lease renewal for all runs of a process, by one thread per store.
 
-One beat is one small write, however many runs are at work here: the pulse of the process, which
-keeps the leases of all its runs. It never runs on the user's event loop, so a blocked loop does
-not lose its leases. Each beat also
+One heartbeat is one small write, however many runs the process owns. It has its own thread, never the
+user's event loop, so a blocked loop loses no lease. Each heartbeat also
 
-* stops the runs that another process has taken over, so that they are not worked on for nothing;
-* writes the start of plain steps that are still at work, so that people see what is going on;
-* gives back runs whose last write failed: the pulse would keep them from everybody else.
+* stops the runs that another process has taken over;
+* writes the start of plain steps that are still executing, so that operators see them;
+* releases runs whose last write failed, since the renewed lease would keep them from other processes.
 """
 
 from __future__ import annotations

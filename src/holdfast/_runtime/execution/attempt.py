@@ -1,8 +1,8 @@
-"""One attempt: user code is called with its frame, its time limit, and its resources.
+"""One attempt: call user code with its frame, its timeout and its resources.
 
-A sync body with a time limit runs in a helper thread that is abandoned when the time is up: it
-cannot be stopped, so it has not ended, and for an effect that is doubt. An async body is
-cancelled, and has ended when that is through.
+A sync body with a timeout runs in a helper thread. When the time is over the thread is abandoned: it
+cannot be stopped, so the body has not ended, and an effect is in doubt. An async body is cancelled,
+and has ended when the cancellation is through.
 """
 
 from __future__ import annotations

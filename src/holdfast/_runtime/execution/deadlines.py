@@ -1,4 +1,4 @@
-"""Deadlines of runs: when the time is over, the run is cancelled, as if somebody had asked for it."""
+"""Deadlines: the timeout of a run. When it is over, the run is cancelled as by a request."""
 
 from __future__ import annotations
 

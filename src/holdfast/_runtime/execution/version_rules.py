@@ -1,14 +1,14 @@
-"""Which versions of a flow's runs a worker takes, and how an older run goes on under newer code.
+"""Rules of a rolling deploy: which versions of a flow's runs a worker takes, and how an older run continues.
 
-A worker takes a run if its version is the flow's own or one that the flow `accepts`; `flow.run` takes
-any. An older run is replayed exactly, position by position, like any other. With the first entry that
-goes beyond its record, when all of that has been replayed, the run becomes one of the newer version, in
-the same transaction: from then on a worker with the older code, which could not replay that entry, no
-longer takes it. If the newer code does not fit, it writes a note with its fingerprint and gives the run
-back, for code of the older version; no worker tries it again with the same code.
+A worker takes a run if its version is the flow's own or one that the flow accepts; `flow.run` takes
+any. An older run is replayed exactly, position by position, like any other. With its first new entry
+the run becomes one of the newer version, in the same transaction: from then on a worker with the older
+code, which could not replay that entry, no longer takes it. If the newer code does not fit, it writes a
+note with its fingerprint and releases the run for code of the older version; no worker tries it again
+with the same code.
 
-Code of the run's own version that does not fit holds the run as diverged, on the fingerprints of all that
-have tried (`stops.Tried`). A process whose code is not among them tries it again, once, without a person.
+Code of the run's own version that does not fit holds the run as diverged, with the fingerprints of all
+code that has tried (`stops.Tried`). A process with other code tries it again, once, without a person.
 """
 
 from __future__ import annotations

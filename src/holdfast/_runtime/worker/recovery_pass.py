@@ -1,5 +1,7 @@
-"""Recovery: take up runs that nobody works on any more. One pass of what a worker does; and which held
-runs a process tries again by itself.
+"""Recovery: resume runs that no process executes any more, and held runs that new code may free.
+
+A worker is the recovery service of a store and makes such a pass continuously; `store.recover()` is
+one pass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The places of a worker: where the runs that it took are executed, and what is at work there.
+"""The slots of a worker: where the runs that it took are executed, and the backpressure they give.
 
-A sync flow has a thread for as long as its run is at work; an async one is a task in an event loop,
-the caller's own (a web app's) or one that the worker keeps. The threads are daemons: a call that
-blocks for ever must not keep a process from ending, and its run is taken up by somebody else.
+A worker takes only as many runs as it has free slots; all others stay in their queue in the store. A
+sync flow occupies a thread while its run executes. An async flow is a task in an event loop: the
+caller's (a web app's) or one that the worker keeps. The threads are daemons: a call that blocks for
+ever must not keep a process from ending, and another process takes its run.
 """
 
 from __future__ import annotations

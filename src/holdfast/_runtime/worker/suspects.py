@@ -1,10 +1,9 @@
-"""When a worker makes room for a suspect: a run that its processes may have died of.
+"""Suspects: runs that may be a poison pill, which kills each process that executes it.
 
-A suspect is executed alone in its process, so that nothing else dies with it. A worker that has
-nothing to do takes one at once. One that is at work becomes hungry: when a suspect has waited for a
-while, it takes nothing more until it is empty, and then the suspect. What does not end in time is not
-waited for: the worker goes on as usual, and tries again later. And a suspect that is at work for long
-has the worker no more to itself.
+A suspect was claimed twice without a new outcome. It is executed alone in its process, so that nothing
+else dies with it. An idle worker takes one at once. When a suspect has waited for a while, a busy
+worker stops taking runs until it is empty, and then takes the suspect. If it does not become empty in
+time it works as usual and tries again later. A suspect that executes for long gets company again.
 """
 
 from __future__ import annotations

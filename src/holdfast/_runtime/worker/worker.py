@@ -1,15 +1,15 @@
 """The worker: takes runs that are due and executes them, for as long as it lives.
 
-    look ─► take a batch, as many as there are free places ─► execute each in its place
+    look ─► take a batch, as many as there are free slots ─► execute each in its slot
       ▲                                                            │
-      └── a commit rang, a place became free, or a second passed ◄─┘
+      └── a commit notified, a slot became free, or a second passed ◄─┘
 
-One thread takes. It is woken by commits (`Bell`) and looks about every second besides, at a moment
-of chance, so that many workers do not look at once. A worker never has more than it can execute: what
-a dead process left behind, however much, is taken batch by batch by those who have room.
+One thread takes. Commits wake it (`Bell`), and it also looks about every second, at a random moment,
+so that many workers do not look at once. A worker never has more runs than it can execute: whatever
+a dead process left behind, the workers with free slots take batch by batch.
 
-At its end it takes nothing more, waits for what is at work, tells the rest to stop, and gives it
-back: other workers go on with it at once.
+A graceful shutdown (drain) takes nothing more, waits for the runs at work, stops the rest at their
+next durable call, and releases them: other workers continue at once.
 """
 
 from __future__ import annotations

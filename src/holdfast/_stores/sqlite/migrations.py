@@ -1,4 +1,4 @@
-"""The schema, as numbered steps that are taken all or not at all."""
+"""Schema migration: the schema is a list of numbered steps, and all missing steps commit together."""
 
 from __future__ import annotations
 

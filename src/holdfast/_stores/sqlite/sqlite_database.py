@@ -1,4 +1,4 @@
-"""The connections to one SQLite file: one that writes, a few that read.
+"""The connections to one SQLite file: one that writes, a few that read, and the write-ahead log (WAL).
 
 A connection must never cross a fork: SQLite keeps its locks per process and remembers them in
 memory that the child inherits, so a child could write believing in locks that it does not have.

@@ -1,8 +1,9 @@
-"""The witness: a small file beside the database that remembers the last acknowledged commit.
+"""The witness: a small file beside the database that reveals data loss.
 
-Two slots are written in turn, each after its commit and before anybody is told. The one with the
-larger counter and a right check sum counts. The database may be ahead of it (a crash came between
-the two writes), never behind: that is a lost tail, or an old copy that was put back.
+It remembers the last acknowledged commit. Two slots are written in turn, each after its commit and
+before any waiter is notified; the slot with the larger counter and a valid checksum counts. The
+database may be ahead of it (a crash between the two writes), never behind: that means a lost tail, or
+an old copy that was put back.
 """
 
 from __future__ import annotations
