@@ -16,7 +16,6 @@ from holdfast._api.flows import flow
 from holdfast._api.loops import turns
 from holdfast._api.opened_store import open as open  # noqa: A004 - the design's name
 from holdfast._api.plans import plan
-from holdfast._api.queue_options import Queue
 from holdfast._api.recorded_context import emit, idempotency_key
 from holdfast._api.timers import sleep, wait_for_signal
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, UNKNOWN, Done
@@ -27,6 +26,7 @@ from holdfast._features.memory.runtime import memory
 from holdfast._features.questions.runtime import ask
 from holdfast._features.watchdog.model import Watchdog
 from holdfast._runtime.execution.signatures import resource
+from holdfast._runtime.queues import Queue
 
 if TYPE_CHECKING:
     from holdfast import (

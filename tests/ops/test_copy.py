@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import NOT_DONE, effect, flow, step, testing
-from holdfast._api import queue_options
 from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Memo, Message, Write
@@ -25,6 +24,7 @@ from holdfast._operator.act import store_copy
 from holdfast._operator.act.store_copy import Fate, Moved
 from holdfast._operator.cli.main import main
 from holdfast._operator.read import audit_log
+from holdfast._runtime import queues
 from holdfast._stores.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
 from holdfast.errors import RunHeld, StoreError, StoreLostData, UsageError
 from tests.ops.meanwhile import Meanwhile
@@ -650,7 +650,7 @@ def newest(pair: Pair) -> int:
 
 
 def test_what_workers_note_for_themselves_stays_behind(pair: Pair) -> None:
-    for space in (alerter.SPACE, audit_log.SPACE, queue_options.DECLARED, watchdog_loop.CALLS):
+    for space in (alerter.SPACE, audit_log.SPACE, queues.DECLARED, watchdog_loop.CALLS):
         pair.source.kept.put_memo(Memo(space, "k", b"1"))
     assert remembered(pair) == {}
     assert pair.target.kept.spaces() == []

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from holdfast import effect, flow, testing, turns
 from holdfast._api import loops
-from holdfast._api.recorded_context import take_place
+from holdfast._runtime.execution.operations import take_place
 from holdfast.errors import RunHeld
 from holdfast.testing.doors import MemoryStore, MemoryWorld
 from holdfast.testing.lives import End, Ledger, Work, live

@@ -56,8 +56,8 @@ from holdfast.testing.doors import (
     is_stale,
     look,
     loop_over,
+    payload_reader,
     place,
-    reads,
     run_end,
     settle_down,
 )
@@ -306,7 +306,7 @@ class Life:
     def _hear(self, frame: Frame) -> Moves:
         call = place(frame, f"wait:{SIGNAL}")
         history, decode = self.execution.history, self.execution.decode
-        script = wait_script(call, history, SIGNAL, None, reads(None), decode)
+        script = wait_script(call, history, SIGNAL, None, payload_reader(None), decode)
         value = yield from self._perform(call, script, frame)
         return str(value)
 

@@ -24,7 +24,8 @@ FOREIGN = {
 # Where a foreign word means the thing of somebody else.
 AT_HOME = {
     "_stores": {"checkpoint"},  # SQLite's word for moving the WAL into the database.
-    "_runtime": {"task", "tasks"},  # asyncio's word.
+    "_api": {"task", "tasks"},  # asyncio's word.
+    "_runtime": {"task", "tasks"},
     "testing": {"task", "tasks"},  # asyncio's word.
     "integrations": set(FOREIGN),  # The words of the frameworks.
 }

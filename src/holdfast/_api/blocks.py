@@ -10,7 +10,6 @@ from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from holdfast._api.queue_options import Placing
 from holdfast._engine.journal.lifecycle import FINAL
 from holdfast._engine.journal.step_keys import check_name, check_run_id
 from holdfast._engine.scripts.stops import Unwind
@@ -23,6 +22,7 @@ from holdfast._runtime.execution.admission import Ended, RunRequest, admit
 from holdfast._runtime.execution.execute import admit_async, finish, finish_async
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame, current, current_task, here
+from holdfast._runtime.queues import Placing
 from holdfast.errors import RunError, UsageError
 
 

@@ -9,10 +9,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
+from holdfast._api import branch_execution
 from holdfast._api.decorators import inline_step
 from holdfast._api.steps import Step
 from holdfast._engine.journal.step_keys import check_name
-from holdfast._runtime.execution import parallel
 from holdfast._runtime.execution.frames import current
 from holdfast.errors import UsageError
 
@@ -45,10 +45,10 @@ def gather(
 ) -> tuple[T, ...]: ...
 def gather(*calls: Callable[[], Any]) -> tuple[Any, ...]:
     """Run several calls at once, each in a branch of its own; returns their results in order."""
-    frame = parallel.fan_out("gather", awaits=False)
-    branches = parallel.branches_of_calls(frame, calls)
-    parallel.run_threads(frame, branches, parallel.AT_ONCE_MAX)
-    return tuple(parallel.results(branches, collect=False))
+    frame = branch_execution.fan_out("gather", awaits=False)
+    branches = branch_execution.branches_of_calls(frame, calls)
+    branch_execution.run_threads(frame, branches, branch_execution.AT_ONCE_MAX)
+    return tuple(branch_execution.results(branches, collect=False))
 
 
 @overload
@@ -78,10 +78,10 @@ async def aio_gather(
 ) -> tuple[T, ...]: ...
 async def aio_gather(*awaitables: Awaitable[Any]) -> tuple[Any, ...]:
     """Await several at once, each in a branch of its own; returns their results in order."""
-    frame = parallel.fan_out("gather", awaits=True)
-    branches = parallel.branches_of_awaitables(frame, awaitables)
-    await parallel.run_tasks(frame, branches, None)
-    return tuple(parallel.results(branches, collect=False))
+    frame = branch_execution.fan_out("gather", awaits=True)
+    branches = branch_execution.branches_of_awaitables(frame, awaitables)
+    await branch_execution.run_tasks(frame, branches, None)
+    return tuple(branch_execution.results(branches, collect=False))
 
 
 @overload
@@ -114,11 +114,13 @@ def each(
 
     With `failures="collect"` an item that failed has its exception in the place of its result.
     """
-    collect = parallel.check_failures(failures)
-    frame = parallel.fan_out("each", awaits=False)
-    branches = parallel.branches_of_items(frame, fn, items, key)
-    parallel.run_threads(frame, branches, _checked(max_concurrency) or parallel.AT_ONCE_MAX)
-    return parallel.results(branches, collect=collect)
+    collect = branch_execution.check_failures(failures)
+    frame = branch_execution.fan_out("each", awaits=False)
+    branches = branch_execution.branches_of_items(frame, fn, items, key)
+    branch_execution.run_threads(
+        frame, branches, _checked(max_concurrency) or branch_execution.AT_ONCE_MAX
+    )
+    return branch_execution.results(branches, collect=collect)
 
 
 @overload
@@ -148,11 +150,11 @@ async def aio_each(
     failures: str = "raise",
 ) -> list[Any]:
     """Call an async function for each item, several at once; the awaited twin of `each`."""
-    collect = parallel.check_failures(failures)
-    frame = parallel.fan_out("each", awaits=True)
-    branches = parallel.branches_of_items(frame, fn, items, key)
-    await parallel.run_tasks(frame, branches, _checked(max_concurrency))
-    return parallel.results(branches, collect=collect)
+    collect = branch_execution.check_failures(failures)
+    frame = branch_execution.fan_out("each", awaits=True)
+    branches = branch_execution.branches_of_items(frame, fn, items, key)
+    await branch_execution.run_tasks(frame, branches, _checked(max_concurrency))
+    return branch_execution.results(branches, collect=collect)
 
 
 def _checked(limit: int | None) -> int | None:

@@ -13,7 +13,6 @@ from holdfast._api import child_flows
 from holdfast._api.awaited_flows import Awaited
 from holdfast._api.callables import is_method
 from holdfast._api.handle import Handle
-from holdfast._api.queue_options import Placing, Queue, declared, placed
 from holdfast._engine.journal.step_keys import CHILD_SEPARATOR, check_run_id, checked_tags
 from holdfast._engine.values.durations import Duration
 from holdfast._features.budgets.model import Budget
@@ -31,13 +30,14 @@ from holdfast._runtime.execution.frames import Frame, current, current_task, her
 from holdfast._runtime.execution.interrupt_shield import Shield
 from holdfast._runtime.execution.signatures import Signature, fingerprint
 from holdfast._runtime.execution.version_rules import accepted
+from holdfast._runtime.queues import Placing, Queue, declared, placed
 from holdfast.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class FlowLike:
+class FlowLike(registry.RegisteredFlow):
     """What sync and async flows have in common."""
 
     awaits = False

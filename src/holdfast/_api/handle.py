@@ -13,6 +13,7 @@ import msgspec
 from holdfast import errors
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
+from holdfast._runtime.execution.admission import outcome
 from holdfast._runtime.execution.frames import current_task
 from holdfast._stores.addresses import place
 
@@ -198,25 +199,6 @@ def patience_s(row: RunRow, timeout: float | None, deadline: float | None) -> fl
     if left_s <= 0:
         raise TimeoutError(f"run {row.run_id!r} is still {row.status} after {timeout} s")
     return left_s
-
-
-def outcome(engine: Engine, row: RunRow) -> Any:
-    """Return the result of a run that goes no further, or raise why it has none."""
-    from holdfast._runtime.execution.admission import cancelled_error, held_error, rolled_back_error
-
-    if row.status is Status.HELD:
-        raise held_error(engine, row)
-    if row.status is Status.CANCELLED:
-        raise cancelled_error(engine, row)
-    if row.status is Status.ROLLED_BACK:
-        raise rolled_back_error(engine, row)
-    entry = engine.kept.entry(row.run_no, row.last_seq)
-    if entry is None:
-        raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="it is missing")
-    if entry.kind is Kind.RUN_FAILED:
-        told = msgspec.json.decode(entry.body)["error"]
-        raise errors.RunFailed(row.run_id, told["type"], told["message"])
-    return engine.value(row, bytes(entry.data()["result"]))
 
 
 def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:

@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from holdfast._api.recorded_context import take_place
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.step_keys import Scope, check_name
@@ -27,6 +26,7 @@ from holdfast._engine.values.node_writer import is_plain
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.fingerprints import LoopCode, loop_code
 from holdfast._runtime.execution.frames import Frame, check_owner, in_flow
+from holdfast._runtime.execution.operations import take_place
 from holdfast._runtime.execution.recorder import Loop, is_in_branch
 from holdfast.errors import TurnLimitReached, UsageError
 

@@ -14,10 +14,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from holdfast._engine.journal.entries import Draft, Kind
-from holdfast._engine.journal.step_record import EMITTED, SCOPE, VALUE, Record
+from holdfast._engine.journal.step_record import EMITTED, VALUE
 from holdfast._engine.scripts.requests import Spec, StepCall
-from holdfast._engine.scripts.step_script import find
-from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.masks import masked
 from holdfast._engine.values.redactor import redact_text
 from holdfast._features.budgets.model import added
@@ -25,7 +23,8 @@ from holdfast._features.budgets.runtime import priced
 from holdfast._runtime.execution import key_override
 from holdfast._runtime.execution.fingerprints import fingerprint
 from holdfast._runtime.execution.frames import Frame, current, in_flow, in_step
-from holdfast.errors import ClassChanged, UsageError
+from holdfast._runtime.execution.operations import recorded_at
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -61,7 +60,7 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     execution.check()
     key, position = key_override.take(frame, name, key_override.given())
     call = StepCall(Spec(name), key, position, None, "", None)
-    record = _found(frame, call, VALUE)
+    record = recorded_at(frame, call, VALUE)
     if record is not None and record.outcome is not None:
         execution.consumed.add(key)
         execution.unreplayed -= 1
@@ -73,30 +72,6 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
         draft = Draft(Kind.VALUE_RECORDED, at_us, key, position=position, body=body)
         execution.recorder.write([draft], lazily=True)
     return value
-
-
-def _found(frame: Frame, call: StepCall, sort: str) -> Record | None:
-    try:
-        return find(call, frame.execution.history, frame.execution.decode, sort)
-    except Unwind as unwind:
-        raise frame.execution.stop(unwind) from None
-    except ClassChanged as changed:
-        raise frame.execution.class_changed(changed, call.key) from None
-
-
-def take_place(frame: Frame, call: StepCall, body: bytes = b"{}") -> Record | None:
-    """Take the place of a loop or of branches; returns the record, if it was taken before."""
-    execution = frame.execution
-    record = _found(frame, call, SCOPE)
-    if record is not None:
-        execution.consumed.add(call.key)
-        execution.unreplayed -= 1
-    elif not execution.ended:
-        at_us = execution.engine.now_us()
-        draft = Draft(Kind.SCOPE_OPENED, at_us, call.key, position=call.position, body=body)
-        draft.args_digest = call.args_digest
-        execution.recorder.write([draft], lazily=True)
-    return record
 
 
 def emit(value: Any) -> None:
@@ -112,7 +87,7 @@ def emit(value: Any) -> None:
         key, position = key_override.take(frame, "emit", key_override.given())
         attempt = 0
         call = StepCall(Spec("emit"), key, position, None, "", None)
-        if _found(frame, call, EMITTED) is not None:
+        if recorded_at(frame, call, EMITTED) is not None:
             execution.consumed.add(key)
             execution.unreplayed -= 1
             return

@@ -53,7 +53,7 @@ S = TypeVar("S")
 NO_FALLBACK: Any = object()
 
 
-class Settings:
+class Settings(registry.RegisteredStep):
     """What a step or effect was declared with; one object, shared by its bound forms."""
 
     def __init__(

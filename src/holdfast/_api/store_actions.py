@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast._api import handle
-from holdfast._api.queue_options import Queue
 from holdfast._engine.journal.fork_history import NOT_GIVEN
 from holdfast._engine.scripts.doubt_policies import Done, Failed, NotDone
 from holdfast._engine.values.masks import masked
 from holdfast._features.budgets.model import Budget
 from holdfast._runtime.execution.frames import current_task
+from holdfast._runtime.queues import Queue
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:

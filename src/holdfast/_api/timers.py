@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar, overload
-
-import msgspec
 
 from holdfast._engine.journal.step_keys import check_label, quoted
 from holdfast._engine.scripts.requests import Script, StepCall
 from holdfast._engine.scripts.waits import sleep_script, wait_script
-from holdfast._engine.values import codec
-from holdfast._engine.values.class_registry import KNOWN
 from holdfast._engine.values.durations import Duration, ends, micros
 from holdfast._runtime.execution.frames import Frame
 from holdfast._runtime.execution.operations import called, perform, perform_async, place
-from holdfast._runtime.execution.return_types import converted
+from holdfast._runtime.execution.return_types import payload_reader
 
 T = TypeVar("T")
 
@@ -81,20 +77,7 @@ def _waiting(
     )
     execution = frame.execution
     call = place(frame, f"wait:{quoted(name)}")
-    script = wait_script(call, execution.history, name, timeout_us, reads(wanted), execution.decode)
+    script = wait_script(
+        call, execution.history, name, timeout_us, payload_reader(wanted), execution.decode
+    )
     return call, script
-
-
-def reads(wanted: Any) -> Callable[[bytes], Any]:
-    """Return how the payload of a message is read: as it was written, made the type that is asked
-    for if it came as plain data (from a command line)."""
-    if wanted is not None:
-        KNOWN.learn(wanted)
-
-    def read(body: bytes) -> Any:
-        value = codec.decode(bytes(msgspec.json.decode(body, type=dict[str, msgspec.Raw])["value"]))
-        if wanted is None:
-            return value
-        return converted(value, wanted)
-
-    return read

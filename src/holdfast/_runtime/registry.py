@@ -12,22 +12,76 @@ from holdfast._engine.values.class_registry import KNOWN
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
-    from holdfast._api.steps import Settings
+    from holdfast._engine.scripts.requests import Spec
+    from holdfast._runtime.execution.signatures import Signature
+    from holdfast._runtime.queues import Queue
 
 T = TypeVar("T")
+
+
+class RegisteredFlow:
+    """A flow as the floors below its decorator know it: what it declares, and how it is executed."""
+
+    awaits: bool
+    fn: Callable[..., Any]
+    name: str
+    version: str
+    aliases: tuple[str, ...]
+    is_method: bool
+    queue: Queue | None
+    drift: Any
+    keep_us: int | None
+    watch: Any
+
+    @property
+    def runs_versions(self) -> tuple[str, ...]:
+        """The versions whose runs a worker with this flow claims."""
+        raise NotImplementedError
+
+    def code(self) -> str:
+        """Return what tells this deploy of the flow from others: version and fingerprint."""
+        raise NotImplementedError
+
+    def function(self) -> Callable[..., Any]:
+        """Return the flow's own function, bound if it is a method."""
+        raise NotImplementedError
+
+    def request_for(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a call of run, start or submit asks for, under a checked or derived id."""
+        raise NotImplementedError
+
+    def arguments_of(self, execution: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the recorded input in the form of a call, with today's defaults and resources."""
+        raise NotImplementedError
+
+    def execute(self, execution: Any) -> Any:
+        """Execute a claimed run here; awaited, if the flow awaits."""
+        raise NotImplementedError
+
+
+class RegisteredStep:
+    """What a step or effect was declared with, as the floors below its decorator know it."""
+
+    fn: Callable[..., Any]
+    name: str
+    spec: Spec
+    signature: Signature
+    method: bool
+    undo: Any
+    drift: Any
+
 
 _LOCALS = re.compile(r"<locals>\.")
 _ODD = re.compile(r"[<>]")
 
 _functions: dict[tuple[str, str], Callable[..., Any]] = {}
-flows: dict[str, FlowLike] = {}
+flows: dict[str, RegisteredFlow] = {}
 """Every flow of this process, by name and alias."""
-steps: dict[str, Settings] = {}
+steps: dict[str, RegisteredStep] = {}
 """Every step and effect of this process, by name and alias."""
 
 
-effects: dict[str, Settings] = {}
+effects: dict[str, RegisteredStep] = {}
 """Every effect of this process, by name and alias: who rolls a run back looks for its undo."""
 
 

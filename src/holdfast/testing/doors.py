@@ -17,7 +17,6 @@ from holdfast._api.flows import AsyncFlow, Flow
 from holdfast._api.loops import turns as loop_over
 from holdfast._api.opened_store import Store
 from holdfast._api.steps import Settings, Step
-from holdfast._api.timers import reads
 from holdfast._operator.act.expected_version import as_seen
 from holdfast._runtime import engine as engines
 from holdfast._runtime.commit.committer import Committer, Ticket
@@ -30,6 +29,7 @@ from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame, current, here
 from holdfast._runtime.execution.operations import place
 from holdfast._runtime.execution.resources import overrides
+from holdfast._runtime.execution.return_types import payload_reader
 from holdfast._runtime.worker.inbox_poller import Postman
 from holdfast._runtime.worker.recovery_pass import Untried
 from holdfast._stores import exports, lineage
@@ -149,8 +149,8 @@ __all__ = [
     "loop_over",
     "open_store",
     "overrides",
+    "payload_reader",
     "place",
-    "reads",
     "run_end",
     "settle_down",
     "watching",

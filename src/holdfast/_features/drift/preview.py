@@ -27,8 +27,8 @@ from holdfast._stores import lineage
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.registry import RegisteredFlow
 
 
 class _Ends(HoldfastError):
@@ -78,7 +78,9 @@ def looked(
     return now, seen, frozenset(consumed)
 
 
-def facts_changed(engine: Engine, flow: FlowLike, row: RunRow) -> tuple[list[Change], set[str]]:
+def facts_changed(
+    engine: Engine, flow: RegisteredFlow, row: RunRow
+) -> tuple[list[Change], set[str]]:
     """Return which watched facts are not as they were, and the steps of those that were looked at."""
     skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
     history = lineage.fold(engine.kept, row, skips, empty=_Record(row.run_id))
@@ -94,7 +96,7 @@ def facts_changed(engine: Engine, flow: FlowLike, row: RunRow) -> tuple[list[Cha
     return seen, set(look.consumed)
 
 
-def _replay(flow: FlowLike, look: Execution) -> None:
+def _replay(flow: RegisteredFlow, look: Execution) -> None:
     try:
         args, kwargs = flow.arguments_of(look)
         if flow.awaits:
@@ -109,7 +111,7 @@ def _replay(flow: FlowLike, look: Execution) -> None:
 
 
 async def _awaited(
-    flow: FlowLike, look: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]
+    flow: RegisteredFlow, look: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     current.set(Frame(look, look.root, here(awaits=True), awaits=True))
     await cast("Any", flow.function())(*args, **kwargs)

@@ -39,8 +39,8 @@ from holdfast._stores import lineage
 from holdfast.errors import Drifted, RunHeld, UsageError
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
     from holdfast._runtime.execution.execution import Execution
+    from holdfast._runtime.registry import RegisteredFlow
 
 Versions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 OnResume = Callable[[ResumePreview], Any]
@@ -132,7 +132,7 @@ class FlowDrift:
 # -- looking -----------------------------------------------------------------------------------
 
 
-def code_now(flow: FlowLike | None, names: Iterable[str]) -> CodeNow:
+def code_now(flow: RegisteredFlow | None, names: Iterable[str]) -> CodeNow:
     """Return what the flow and these steps are in this process."""
     steps: dict[str, StepNow] = {}
     for name in names:
@@ -156,7 +156,7 @@ def names_in(history: History) -> set[str]:
     return {name_of(key) for key in history.records}
 
 
-def look(flow: FlowLike | None, execution: Execution) -> ResumePreview | None:
+def look(flow: RegisteredFlow | None, execution: Execution) -> ResumePreview | None:
     """Return what the run finds after a gap, or None if there was none."""
     history = execution.history
     if flow is not None:
@@ -209,7 +209,7 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
     used = {kind: str(said[kind]) for kind in comparison.USED if kind in said}
     was = comparison.used_by(execution.history, name)
     settings = registry.steps.get(name)
-    declared = {} if settings is None else settings.drift.versions()
+    declared: dict[str, Any] = {} if settings is None else settings.drift.versions()
     changes = [
         Change(kind, name, was[kind], now, "keep", did="keep")
         for kind, now in used.items()
@@ -226,7 +226,7 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
 # -- deciding and acting -----------------------------------------------------------------------
 
 
-def begin(flow: FlowLike, execution: Execution) -> None:
+def begin(flow: RegisteredFlow, execution: Execution) -> None:
     """Before a sync flow is called: find what has changed, and do what its policies say."""
     report = look(flow, execution)
     if report is not None:
@@ -241,7 +241,7 @@ def begin(flow: FlowLike, execution: Execution) -> None:
         act(execution, report, _checked(flow, answer))
 
 
-async def begin_async(flow: FlowLike, execution: Execution) -> None:
+async def begin_async(flow: RegisteredFlow, execution: Execution) -> None:
     """Before an async flow is called: the same, and the hook may be async."""
     report = look(flow, execution)
     if report is not None:
@@ -259,7 +259,7 @@ def begin_block(execution: Execution | Any) -> None:
         act(execution, report, None)
 
 
-def _asked(flow: FlowLike, report: ResumePreview) -> Any:
+def _asked(flow: RegisteredFlow, report: ResumePreview) -> Any:
     """Ask the flow's hook, outside the run: nothing of it is recorded."""
     hook = flow.drift.on_resume
     frame = current.get()
@@ -283,7 +283,7 @@ def _outside(execution: Execution) -> Generator[None, None, None]:
         current.reset(token)
 
 
-def _checked(flow: FlowLike, answer: Any) -> str | None:
+def _checked(flow: RegisteredFlow, answer: Any) -> str | None:
     if answer in (None, "keep", "hold", "fail"):
         return None if answer is None else str(answer)
     raise UsageError(

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from holdfast._api.timers import reads
 from holdfast._engine.journal.step_keys import check_label, quoted
 from holdfast._engine.scripts.requests import Script, StepCall
 from holdfast._engine.values.class_registry import KNOWN
@@ -21,7 +20,7 @@ from holdfast._features.questions.lookup import one_line
 from holdfast._features.questions.model import NO_DEFAULT, Asking, ask_script
 from holdfast._runtime.execution.frames import Frame
 from holdfast._runtime.execution.operations import called, perform, perform_async, place
-from holdfast._runtime.execution.return_types import converted, schema_of
+from holdfast._runtime.execution.return_types import converted, payload_reader, schema_of
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
@@ -252,7 +251,7 @@ def _check_choices(name: str, wanted: Any, choices: Sequence[Any]) -> None:
 
 
 def _reads(wanted: Any, choices: Sequence[Any] | None) -> Callable[[bytes], Any]:
-    read = reads(wanted)
+    read = payload_reader(wanted)
     if choices is None:
         return read
     kinds: set[type[Any]] = set(map(type, choices))

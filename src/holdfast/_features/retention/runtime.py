@@ -13,8 +13,8 @@ from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.registry import RegisteredFlow
 
 EVERY_US = 3_600_000_000
 """How often a worker looks, about."""
@@ -26,7 +26,7 @@ BETWEEN_US = 200_000
 class Broom:
     """Removes what has had its time, in small batches between other work."""
 
-    def __init__(self, engine: Engine, flows: Callable[[], Mapping[str, FlowLike]]) -> None:
+    def __init__(self, engine: Engine, flows: Callable[[], Mapping[str, RegisteredFlow]]) -> None:
         self._engine = engine
         self._flows = flows
         # Workers that start together do not look together.

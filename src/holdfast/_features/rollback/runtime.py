@@ -153,11 +153,12 @@ def _start_anew(execution: Execution, asked: RollBack, history: History) -> None
 def _undo_of(execution: Execution, record: Record) -> Undo | None:
     """Return how an effect is taken back, if this process knows it and has what it is called on."""
     settings = registry.effects.get(name_of(record.key))
-    if settings is None or settings.undo is None:
+    undo: Undo | None = None if settings is None else settings.undo
+    if settings is None or undo is None:
         return None
-    if settings.undo.method and not _is_of(execution.instance, settings.fn.__qualname__):
+    if undo.method and not _is_of(execution.instance, settings.fn.__qualname__):
         return None
-    return settings.undo
+    return undo
 
 
 def _is_of(instance: Any, qualname: str) -> bool:

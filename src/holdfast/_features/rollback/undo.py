@@ -22,8 +22,8 @@ from holdfast._runtime.execution.signatures import Signature
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._api.steps import Settings
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.registry import RegisteredStep
 
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -31,7 +31,7 @@ _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 class Undo:
     """How one effect is taken back."""
 
-    def __init__(self, settings: Settings, fn: Callable[..., Any], spec: Spec) -> None:
+    def __init__(self, settings: RegisteredStep, fn: Callable[..., Any], spec: Spec) -> None:
         self.fn = fn
         self.spec = spec
         self.method = settings.method and _takes_self(fn)
@@ -59,7 +59,7 @@ class Undo:
         return (result,), {**clients, **recorded}
 
 
-def declared(settings: Settings, fn: Any, options: dict[str, Any]) -> Any:
+def declared(settings: RegisteredStep, fn: Any, options: dict[str, Any]) -> Any:
     """Serve `@publish.undo` and `@publish.undo(on_doubt=…)`."""
 
     def decorate(fn: Any) -> Any:
@@ -70,7 +70,7 @@ def declared(settings: Settings, fn: Any, options: dict[str, Any]) -> Any:
 
 
 def declare(
-    settings: Settings,
+    settings: RegisteredStep,
     fn: Callable[..., Any],
     *,
     on_doubt: OnDoubt = "hold",

@@ -16,8 +16,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast._api.flows import FlowLike
-from holdfast._api.queue_options import seconds
 from holdfast._engine.journal.step_keys import CHILD_SEPARATOR, RUN_ID_MAX_CHARS, check_name
 from holdfast._engine.values.chunks import Values
 from holdfast._features.schedules.model import (
@@ -33,6 +31,8 @@ from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.admission import RunRequest, new_run
+from holdfast._runtime.queues import seconds
+from holdfast._runtime.registry import RegisteredFlow
 from holdfast._stores.contract import ScheduleRow
 from holdfast.errors import HoldfastError, StoreError, UsageError
 
@@ -63,7 +63,7 @@ class Schedule:
     def __init__(
         self,
         name: str,
-        flow: FlowLike,
+        flow: RegisteredFlow,
         when: When,
         catch_up: str,
         args: Sequence[Any],
@@ -92,7 +92,7 @@ class Schedule:
         kwargs = {
             name: tick if value is SCHEDULED_TIME else value for name, value in self.kwargs.items()
         }
-        request = self.flow.request_for(self.run_id(tick_us), args, kwargs)
+        request: RunRequest = self.flow.request_for(self.run_id(tick_us), args, kwargs)
         request.tags = {**request.tags, "schedule": self.name, "tick": iso(tick_us)}
         return request
 
@@ -152,7 +152,7 @@ def _made(
     kwargs: Mapping[str, Any],
     start: dt.datetime | None,
 ) -> Schedule:
-    if not isinstance(flow, FlowLike):
+    if not isinstance(flow, RegisteredFlow):
         raise UsageError(f"{flow!r} is no flow; decorate it with @flow")
     if flow.is_method:
         raise UsageError(f"{flow.name} is a method, and a worker has no object to call it on")

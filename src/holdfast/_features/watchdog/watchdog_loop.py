@@ -32,9 +32,9 @@ from holdfast._runtime.clocks import CHANCE
 from holdfast.errors import HoldfastError, RunError
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.execution import Execution
+    from holdfast._runtime.registry import RegisteredFlow
 
 EVERY_US = 60_000_000
 SHARE = 200
@@ -142,7 +142,7 @@ def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) 
 
 
 def _acted(
-    engine: Engine, row: RunRow, found: list[Finding], flow: FlowLike | None
+    engine: Engine, row: RunRow, found: list[Finding], flow: RegisteredFlow | None
 ) -> Generator[Finding, None, bool]:
     """Do what a flow declares about findings. Of a flow that is not known here, only what no worker
     could act on is noted: that nobody executes it. Says in the end whether somebody is told of all of

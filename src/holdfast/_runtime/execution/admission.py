@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
-from holdfast._api.queue_options import Placing
 from holdfast._engine.decisions import resume
 from holdfast._engine.decisions.command_lines import another_id
 from holdfast._engine.journal.entries import FORMAT, Draft, Entry, Kind
@@ -36,6 +35,7 @@ from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.version_rules import Upgrade, has_tried
+from holdfast._runtime.queues import Placing
 from holdfast._stores import lineage
 from holdfast._stores.contract import Committed, NewRun, Started
 
@@ -367,3 +367,20 @@ def held_error(engine: Engine, row: RunRow, history: History | None = None) -> e
         tuple(told.get("actions", ())),
         step=told.get("step", ""),
     )
+
+
+def outcome(engine: Engine, row: RunRow) -> Any:
+    """Return the result of a run that goes no further, or raise why it has none."""
+    if row.status is Status.HELD:
+        raise held_error(engine, row)
+    if row.status is Status.CANCELLED:
+        raise cancelled_error(engine, row)
+    if row.status is Status.ROLLED_BACK:
+        raise rolled_back_error(engine, row)
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    if entry is None:
+        raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="it is missing")
+    if entry.kind is Kind.RUN_FAILED:
+        told = msgspec.json.decode(entry.body)["error"]
+        raise errors.RunFailed(row.run_id, told["type"], told["message"])
+    return engine.value(row, bytes(entry.data()["result"]))

@@ -21,7 +21,6 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast._api.recorded_context import take_place
 from holdfast._engine.journal.step_record import Record
 from holdfast._engine.scripts.requests import Spec, StepCall
 from holdfast._engine.scripts.step_script import diverged
@@ -31,6 +30,7 @@ from holdfast._engine.values.node_writer import is_plain
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.fingerprints import is_durable, rebinds
 from holdfast._runtime.execution.frames import Frame
+from holdfast._runtime.execution.operations import take_place
 
 MARK_BYTES = 6
 _SCALARS = (str, bytes, int, float, complex, Enum)

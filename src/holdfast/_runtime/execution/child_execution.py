@@ -10,7 +10,6 @@ import contextlib
 import contextvars
 from typing import TYPE_CHECKING, Any
 
-from holdfast._api.handle import outcome
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.rows import RunRow
@@ -18,7 +17,7 @@ from holdfast._engine.scripts.child_run import CHILD
 from holdfast._engine.scripts.requests import ChildEnd, ReadChild
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
-from holdfast._runtime.execution.admission import RunRequest, resumed, submit
+from holdfast._runtime.execution.admission import RunRequest, outcome, resumed, submit
 from holdfast._runtime.execution.branch_waits import is_counted
 from holdfast._runtime.execution.execute import admit_or_none
 from holdfast._runtime.execution.execution import Execution
@@ -26,8 +25,8 @@ from holdfast._runtime.execution.version_rules import is_new_to
 from holdfast.errors import RunBusy, RunCancelled, RunDeleted, RunError, RunFailed, RunRolledBack
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.registry import RegisteredFlow
 
 
 class Child:
@@ -35,7 +34,7 @@ class Child:
 
     __slots__ = ("flow", "here", "request", "told", "works")
 
-    def __init__(self, flow: FlowLike, request: RunRequest) -> None:
+    def __init__(self, flow: RegisteredFlow, request: RunRequest) -> None:
         self.flow = flow
         self.request = request
         self.here = False

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast._api.handle import outcome
 from holdfast._engine.journal.lifecycle import CLAIMABLE
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.scripts.child_run import to_parent
@@ -17,7 +16,7 @@ from holdfast._runtime import observer_registry
 from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import run_end
-from holdfast._runtime.execution.admission import Ended, RunRequest, admit
+from holdfast._runtime.execution.admission import Ended, RunRequest, admit, outcome
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.inbox import absorb, carried_out, free_if_settled, reach_children
 from holdfast._runtime.execution.interrupt_shield import Shield

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.step_record import SCOPE, Record
 from holdfast._engine.scripts.requests import Script, Spec, StepCall
+from holdfast._engine.scripts.step_script import find
+from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime.execution import key_override
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame, check_owner, in_flow
-from holdfast.errors import UsageError
+from holdfast.errors import ClassChanged, UsageError
 
 
 def called(what: str, name: str, *, awaits: bool, instead: str | None = None) -> Frame:
@@ -43,6 +47,30 @@ def place(frame: Frame, name: str) -> StepCall:
             if record is not None and record.has_outcome:
                 execution.unreplayed -= 1
     return call
+
+
+def recorded_at(frame: Frame, call: StepCall, sort: str) -> Record | None:
+    try:
+        return find(call, frame.execution.history, frame.execution.decode, sort)
+    except Unwind as unwind:
+        raise frame.execution.stop(unwind) from None
+    except ClassChanged as changed:
+        raise frame.execution.class_changed(changed, call.key) from None
+
+
+def take_place(frame: Frame, call: StepCall, body: bytes = b"{}") -> Record | None:
+    """Take the place of a loop or of branches; returns the record, if it was taken before."""
+    execution = frame.execution
+    record = recorded_at(frame, call, SCOPE)
+    if record is not None:
+        execution.consumed.add(call.key)
+        execution.unreplayed -= 1
+    elif not execution.ended:
+        at_us = execution.engine.now_us()
+        draft = Draft(Kind.SCOPE_OPENED, at_us, call.key, position=call.position, body=body)
+        draft.args_digest = call.args_digest
+        execution.recorder.write([draft], lazily=True)
+    return record
 
 
 def perform(execution: Execution, call: StepCall, script: Script) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast._engine.values import codec
+from holdfast._engine.values.class_registry import KNOWN
 from holdfast._engine.values.node_writer import is_plain
 
 _UNREADABLE = (NameError, AttributeError, TypeError, RecursionError)
@@ -84,3 +86,18 @@ def schema_of(wanted: Any) -> dict[str, Any] | None:
         return {**schema, "format": "date-time"} if wanted is dt.datetime else schema
     except TypeError:
         return None
+
+
+def payload_reader(wanted: Any) -> Callable[[bytes], Any]:
+    """Return how the payload of a message is read: as it was written, made the type that is asked
+    for if it came as plain data (from a command line)."""
+    if wanted is not None:
+        KNOWN.learn(wanted)
+
+    def read(body: bytes) -> Any:
+        value = codec.decode(bytes(msgspec.json.decode(body, type=dict[str, msgspec.Raw])["value"]))
+        if wanted is None:
+            return value
+        return converted(value, wanted)
+
+    return read

@@ -32,8 +32,8 @@ from holdfast._runtime.execution.fingerprints import of_code
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
     from holdfast._engine.journal.rows import RunRow
+    from holdfast._runtime.registry import RegisteredFlow
 
 _ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED})
 """Entries of no step that only code can have written that came to the end of the record."""
@@ -94,7 +94,7 @@ def has_tried(tried: Sequence[str], code: str) -> bool:
     return False
 
 
-def is_new_to(row: RunRow, flow: FlowLike) -> bool:
+def is_new_to(row: RunRow, flow: RegisteredFlow) -> bool:
     """Say whether a run is held as diverged by other code only than that of this flow."""
     tried = Tried.read(row.waiting_on)
     return tried is not None and not has_tried(tried.codes, flow.code())

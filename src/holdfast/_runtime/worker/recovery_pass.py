@@ -7,7 +7,7 @@ one pass.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,8 +24,8 @@ from holdfast._stores.contract import Again, Committed
 from holdfast.errors import HoldfastError, RunBusy, UsageError
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import AsyncFlow, Flow, FlowLike
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.registry import RegisteredFlow
 
 TOKENS = 500
 """How much of what runs are held on is read in one round."""
@@ -96,9 +96,9 @@ def _execute(flow: Any, execution: Any) -> None:
     if flow.awaits:
         import asyncio
 
-        asyncio.run(cast("AsyncFlow[..., Any]", flow).execute(execution))
+        asyncio.run(flow.execute(execution))
     else:
-        cast("Flow[..., Any]", flow).execute(execution)
+        flow.execute(execution)
 
 
 class Untried:
@@ -110,7 +110,7 @@ class Untried:
         self._after = ""
 
     def look(
-        self, flows: Mapping[str, FlowLike], queues: Collection[str] | None
+        self, flows: Mapping[str, RegisteredFlow], queues: Collection[str] | None
     ) -> list[tuple[Tried, Again]]:
         """Return what runs are held on that these flows have not tried. Reads so much of it, and goes
         on behind that the next time."""

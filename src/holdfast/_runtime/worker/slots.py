@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from holdfast._engine.journal.fold import DOES_NOT_FIT
 from holdfast._engine.journal.lifecycle import CLAIMABLE
@@ -32,10 +32,10 @@ from holdfast.errors import RunError
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast._api.flows import AsyncFlow, Flow, FlowLike
     from holdfast._engine.journal.rows import Lease, RunRow
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.execution import Execution
+    from holdfast._runtime.registry import RegisteredFlow
 
 LOADING_THREADS = 4
 """How many histories of async runs are read at one time."""
@@ -52,7 +52,7 @@ class Place:
 
     __slots__ = ("begun", "execution", "flow", "lease", "since_us", "task")
 
-    def __init__(self, flow: FlowLike, lease: Lease, since_us: int) -> None:
+    def __init__(self, flow: RegisteredFlow, lease: Lease, since_us: int) -> None:
         self.flow = flow
         self.lease = lease
         self.since_us = since_us
@@ -154,7 +154,7 @@ class Slots:
         with self._changed:
             return sorted(self._places.values(), key=lambda place: place.since_us)
 
-    def give(self, flow: FlowLike, lease: Lease) -> None:
+    def give(self, flow: RegisteredFlow, lease: Lease) -> None:
         """Execute a run that was taken; returns at once."""
         place = Place(flow, lease, self._engine.now_us())
         with self._changed:
@@ -179,7 +179,7 @@ class Slots:
                 loop.call_soon_threadsafe(self._begin, loop, place, execution)
                 handed_on = True
             else:
-                cast("Flow[..., Any]", place.flow).execute(execution)
+                place.flow.execute(execution)
                 worker_log.completed(place.lease.row)
         except BaseException as error:
             self._tell(place, error)
@@ -212,7 +212,7 @@ class Slots:
             if execution.stopped is not None:  # Before it began: it is only to be given back.
                 await finish_async(execution, run_end.raised(execution, execution.stopped))
                 return
-            await cast("AsyncFlow[..., Any]", place.flow).execute(execution)
+            await place.flow.execute(execution)
             worker_log.completed(place.lease.row)
         except BaseException as error:
             self._tell(place, error)

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from holdfast._api.flows import FlowLike
-from holdfast._api.queue_options import declare_limits
 from holdfast._engine.journal.rows import Lease
 from holdfast._engine.journal.step_keys import check_label
 from holdfast._runtime import log as logs, registry
@@ -32,6 +30,8 @@ from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.commit.listener import Bell
 from holdfast._runtime.execution.frames import current_task
 from holdfast._runtime.execution.inbox import free_all_settled
+from holdfast._runtime.queues import declare_limits
+from holdfast._runtime.registry import RegisteredFlow
 from holdfast._runtime.worker import worker_log
 from holdfast._runtime.worker.periodic import Rounds
 from holdfast._runtime.worker.recovery_pass import Untried
@@ -254,7 +254,7 @@ class Worker:
 
     # -- what it can execute -------------------------------------------------------------------
 
-    def _flows(self) -> Mapping[str, FlowLike]:
+    def _flows(self) -> Mapping[str, RegisteredFlow]:
         """Return the flows that it executes, by name and alias."""
         if self._given is not None:
             return self._given
@@ -399,10 +399,10 @@ class Worker:
             self._met.append(name)
 
 
-def _checked(flows: Iterable[Any]) -> dict[str, FlowLike]:
-    found: dict[str, FlowLike] = {}
+def _checked(flows: Iterable[Any]) -> dict[str, RegisteredFlow]:
+    found: dict[str, RegisteredFlow] = {}
     for flow in flows:
-        if not isinstance(flow, FlowLike):
+        if not isinstance(flow, RegisteredFlow):
             raise UsageError(f"worker(flows=[…]): {flow!r} is no flow; decorate it with @flow")
         if flow.is_method:
             raise UsageError(
