@@ -125,11 +125,11 @@ def test_a_run_does_not_end_with_a_doubt_that_nobody_came_back_to(world: World) 
 def test_calls_at_the_same_time_are_no_repetitions(world: World) -> None:
     """The one in doubt is called again after one that is new: that is waited for."""
     body = """
-    looked, look = threading.Event(), repeating._look
+    looked, look = threading.Event(), effect_repetition._look
     def spied(execution, request):
         looked.set()
         return look(execution, request)
-    repeating._look = spied
+    effect_repetition._look = spied
     def second():
         assert not {both} or looked.wait(20)
         return called("call_1", 3)

@@ -9,9 +9,9 @@ import msgspec
 from holdfast._engine.journal.changes import ClaimKey, CloseQuestion, OpenQuestion, SetKey
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Question, Write
+from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.scripts import doubt
 from holdfast._engine.values import codec
-from holdfast._features.approvals.model import APPROVE
 from holdfast._stores.contract import Busy, Committed, NewRun, Store
 
 KEY = "hf_0123456789abcdef0123456789abcdef01234567"

@@ -134,12 +134,12 @@ def test_a_worker_removes_what_its_flows_keep_no_longer(timed: testing.PrivateSt
     house_plain.run("plain", 1)
     flows = {"house_kept": house_kept, "house_plain": house_plain}
     broom = Broom(timed.engine, lambda: flows)
-    broom.sweep()
+    broom.run()
     timed.clock.advance(86_400 * 31)
-    broom.sweep()
+    broom.run()
     assert len(timed.runs()) == 6, "a few at a time"
     timed.clock.advance(1)
-    broom.sweep()
+    broom.run()
     assert [run.run_id for run in timed.runs()] == ["plain"]
 
 

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Retry, effect, flow, step, testing
 from holdfast._features.measures.model import MINUTE_US, Counts, Measure, merged
-from holdfast._features.measures.runtime import IDLE_US
+from holdfast._features.measures.runtime import IDLE_US, measuring as measuring_of
 from holdfast.context import record_usage
 from holdfast.errors import RunFailed, RunHeld, StoreFailed
 from holdfast.observers import Observer
@@ -92,7 +92,7 @@ def rows(store: Any) -> list[Measure]:
 
 
 def of_flow(store: Any, name: str) -> Counts:
-    store.engine.measuring.flush()
+    measuring_of(store.engine).flush()
     return merged(row for row in rows(store) if row.flow == name)
 
 
@@ -144,15 +144,15 @@ def test_runs_of_several_stores_are_counted_where_they_are(tmp_path):
 
 def test_minutes_that_are_over_are_written_and_this_one_is_not(clocked):
     order.run("o2", 2)
-    clocked.engine.measuring.beat()
+    measuring_of(clocked.engine).beat()
     assert rows(clocked) == []
     clocked.clock.advance(60)
     order.run("o4", 4)
-    clocked.engine.measuring.beat()
+    measuring_of(clocked.engine).beat()
     [row] = rows(clocked)
     assert (row.at_us, row.flow, row.counts.steps) == (int(NOON.timestamp()) * 10**6, order.name, 2)
     clocked.clock.advance(60)
-    clocked.engine.measuring.beat()
+    measuring_of(clocked.engine).beat()
     assert [row.counts.steps for row in rows(clocked)] == [2, 2]
     assert {row.process for row in rows(clocked)} == {row.process}
     assert row.process.split(":")[1] == str(os.getpid())
@@ -161,12 +161,12 @@ def test_minutes_that_are_over_are_written_and_this_one_is_not(clocked):
 def test_a_process_that_does_nothing_writes_nothing(clocked):
     order.run("o2", 2)
     clocked.clock.advance(60)
-    clocked.engine.measuring.beat()
+    measuring_of(clocked.engine).beat()
     before = rows(clocked)
     for _ in range(5):
         clocked.clock.advance(3600)
-        clocked.engine.measuring.beat()
-    clocked.engine.measuring.flush()
+        measuring_of(clocked.engine).beat()
+    measuring_of(clocked.engine).flush()
     assert rows(clocked) == before
 
 
@@ -182,9 +182,9 @@ def test_what_is_left_is_written_at_the_end(tmp_path):
 def test_what_was_written_early_is_completed_later(clocked):
     for number in (2, 4):
         order.run(f"o{number}", number)
-        clocked.engine.measuring.flush()
+        measuring_of(clocked.engine).flush()
     clocked.clock.advance(60)
-    clocked.engine.measuring.beat()
+    measuring_of(clocked.engine).beat()
     [row] = rows(clocked)
     assert row.counts.ended == {"completed": 2}
 
@@ -196,7 +196,7 @@ def test_a_store_that_takes_no_measures_harms_no_run(caplog):
         for number in (2, 4, 6):
             assert order.run(f"o{number}", number) == f"paid {number}"
             store.clock.advance(60)
-            store.engine.measuring.beat()
+            measuring_of(store.engine).beat()
         assert rows(store) == []
     told = [it for it in caplog.records if "measures could not be written" in it.getMessage()]
     assert len(told) == 1
@@ -211,7 +211,7 @@ def test_what_could_not_be_written_is_written_later():
         for number in (2, 4):
             order.run(f"o{number}", number)
             store.clock.advance(60)
-            store.engine.measuring.beat()
+            measuring_of(store.engine).beat()
         assert [row.counts.ended for row in rows(store)] == [{"completed": 1}] * 2
 
 
@@ -257,10 +257,10 @@ def test_how_busy_the_places_of_a_worker_were(store):
         for number in range(6):
             patient.submit(f"p{number}")
         until(lambda: worker.working == 4)
-        store.engine.measuring.sample()
+        measuring_of(store.engine).sample()
         threading.Event().wait(0.1)
         gate.set()
-    store.engine.measuring.flush()
+    measuring_of(store.engine).flush()
     [places] = [row.counts for row in rows(store) if not row.flow]
     assert places.span_us > 100_000
     assert 3.9 < places.places_us / places.span_us < 4.1
@@ -269,7 +269,7 @@ def test_how_busy_the_places_of_a_worker_were(store):
 
 
 def test_a_worker_that_waits_says_so_four_times_an_hour(clocked):
-    measuring = clocked.engine.measuring
+    measuring = measuring_of(clocked.engine)
     minute_us = int(NOON.timestamp()) * 10**6
 
     class Places:

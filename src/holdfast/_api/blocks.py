@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from holdfast._engine.journal.lifecycle import FINAL
 from holdfast._engine.journal.step_keys import check_name, check_run_id
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._features.budgets.model import Budget, checked_budget
+from holdfast._features.budgets.model import Budget, checked_budget, limits_of
 from holdfast._features.drift.runtime import begin_block
+from holdfast._features.rollback import runtime as rollback
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine, HasEngine
 from holdfast._runtime.execution import run_end
@@ -22,7 +23,6 @@ from holdfast._runtime.execution.admission import Ended, RunRequest, admit
 from holdfast._runtime.execution.execute import admit_async, finish, finish_async
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame, current, current_task, here
-from holdfast._runtime.queues import Placing
 from holdfast.errors import RunError, UsageError
 
 
@@ -44,7 +44,7 @@ class Block:
         self._name = check_name("block", name)
         self._store = store
         self._tags = dict(tags or {})
-        self._placing = Placing(budget=checked_budget(budget, f"run {run_id!r}"))
+        self._budget = checked_budget(budget, f"run {run_id!r}")
         self._execution: Execution | None = None
         self._token: Token[Frame | None] | None = None
 
@@ -67,7 +67,7 @@ class Block:
             code=lambda: "",
             awaits=self.awaits,
             tags=self._tags,
-            placing=self._placing,
+            facts={} if self._budget is None else {"budget": limits_of(self._budget)},
             replays_ended=True,
         )
 
@@ -99,7 +99,7 @@ class RunBlock(Block):
         if current_task() is not None:
             raise UsageError("in async code write `async with holdfast.aio.run(…):`")
         admitted = admit(self._engine(), self._request())
-        pending = run_end.rollback_pending(admitted)
+        pending = rollback.pending(admitted)
         if pending is not None:
             finish(*pending)
         self._begin(admitted)
@@ -143,7 +143,7 @@ class AsyncRunBlock(Block):
 
     async def __aenter__(self) -> Self:
         admitted = await admit_async(self._engine(), self._request())
-        pending = run_end.rollback_pending(admitted)
+        pending = rollback.pending(admitted)
         if pending is not None:
             await finish_async(*pending)
         self._begin(admitted)

@@ -15,9 +15,10 @@ from holdfast._api.callables import is_method
 from holdfast._api.handle import Handle
 from holdfast._engine.journal.step_keys import CHILD_SEPARATOR, check_run_id, checked_tags
 from holdfast._engine.values.durations import Duration
-from holdfast._features.budgets.model import Budget
+from holdfast._features.budgets.model import Budget, checked_budget, limits_of
 from holdfast._features.drift.runtime import FlowDrift, OnResume, begin, begin_async
-from holdfast._features.retention.model import checked_keep
+from holdfast._features.retention.model import KEEP, checked_keep
+from holdfast._features.rollback import runtime as rollback
 from holdfast._features.watchdog.model import Watchdog, checked_watch
 from holdfast._runtime import engine as engines, registry
 from holdfast._runtime.engine import Engine, HasEngine
@@ -74,7 +75,8 @@ class FlowLike(registry.RegisteredFlow):
         self.queue = declared(self.name, queue)
         self.keep_us = checked_keep(self.name, retention)
         self.watch = checked_watch(f"flow {self.name}", watchdog)
-        self._placing = placed(Placing(), queue=self.queue, budget=budget, deadline=timeout)
+        self._placing = placed(Placing(), queue=self.queue, deadline=timeout)
+        self._budget = checked_budget(budget, "a flow")
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
         for alias in self.aliases:
@@ -128,8 +130,15 @@ class FlowLike(registry.RegisteredFlow):
             f"write {self.name}.run('my-run-id', …)"
         )
 
-    def _with(self, store: HasEngine | None, tags: Mapping[str, str] | None, **placing: Any) -> Any:
+    def _with(
+        self,
+        store: HasEngine | None,
+        tags: Mapping[str, str] | None,
+        budget: Budget | None,
+        **placing: Any,
+    ) -> Any:
         other = copy.copy(self)
+        other._budget = checked_budget(budget, "a flow") or self._budget
         other._store = store or self._store
         other._tags = checked_tags({**self._tags, **(tags or {})})
         other._placing = placed(self._placing, **placing)
@@ -176,14 +185,24 @@ class FlowLike(registry.RegisteredFlow):
             awaits=self.awaits,
             tags=self._tags,
             placing=self._placing,
-            keep_us=self.keep_us,
-            watch=self.watch,
+            facts=self._facts(),
         )
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what features record with the start of a run of this flow."""
+        facts: dict[str, Any] = {}
+        if self._budget is not None:
+            facts["budget"] = limits_of(self._budget)
+        if self.keep_us is not None:
+            facts[KEEP] = self.keep_us
+        if self.watch is not None:
+            facts["watch"] = self.watch.limits()
+        return facts
 
     def arguments_of(self, execution: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the recorded input in the form of a call, with today's defaults and resources."""
         execution.instance = self._bound
-        run_end.check_rollback(execution)
+        rollback.check(execution)
         run_end.check_tried(execution)
         started = execution.history.started
         assert started is not None
@@ -254,10 +273,9 @@ class Flow(FlowLike, Generic[P, R]):
             "priority": priority,
             "delay": delay,
             "limit_key": limit_key,
-            "budget": budget,
             "deadline": timeout,
         }
-        return cast("Flow[P, R]", self._with(store, tags, **placing))
+        return cast("Flow[P, R]", self._with(store, tags, budget, **placing))
 
     @property
     def aio(self) -> Awaited[P, R]:
@@ -344,10 +362,9 @@ class AsyncFlow(FlowLike, Generic[P, R]):
             "priority": priority,
             "delay": delay,
             "limit_key": limit_key,
-            "budget": budget,
             "deadline": timeout,
         }
-        return cast("AsyncFlow[P, R]", self._with(store, tags, **placing))
+        return cast("AsyncFlow[P, R]", self._with(store, tags, budget, **placing))
 
     @property
     def aio(self) -> Awaited[P, R]:

@@ -279,7 +279,7 @@ def open(
     engine = Engine(kept)
     engine.address = address
     engine.own_redact = redact
-    engine.watch = watchdog
+    engine.options["watchdog"] = watchdog
     if default:
         try:
             engines.set_default(engine)

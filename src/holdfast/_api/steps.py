@@ -266,7 +266,7 @@ class Recorded(Generic[P, R]):
         )
         if spec.effect and business_key is None:
             call.idempotency_key = execution.derived_key(key)
-        if not is_done and (spec.effect or execution.budget is not None):
+        if not is_done and (spec.effect or execution.gates):
             call.gates = self._gates(execution, call, arguments, record)
         return Body(
             call,
@@ -297,8 +297,7 @@ class Recorded(Generic[P, R]):
             )
             if approval is not None:
                 gates.append(approval)
-        if execution.budget is not None:
-            gates.append(execution.budget.gate(call, settings.cost, arguments))
+        gates += [maker.gate(call, settings.cost, arguments) for maker in execution.gates]
         return gates
 
     def _business_key(self, arguments: dict[str, Any], recorded: dict[str, Any]) -> str | None:

@@ -23,8 +23,6 @@ from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.chunks import Values
 from holdfast._engine.values.redactor import Redact
 from holdfast._engine.values.secrets import masking
-from holdfast._features.measures.runtime import Measuring
-from holdfast._features.watchdog.model import Watchdog
 from holdfast._runtime import log as logs, observer_registry
 from holdfast._runtime.clocks import Clock, SystemClock
 from holdfast._runtime.commit.committer import Committer, Ticket
@@ -34,6 +32,7 @@ from holdfast._runtime.execution import interrupt_shield
 from holdfast._runtime.execution.admission_lock import Doorway
 from holdfast._runtime.execution.resources import Resources
 from holdfast._runtime.execution.task_wakeup import Waker
+from holdfast._runtime.feature import CommitListener, installed
 from holdfast._runtime.worker.inbox_poller import Postman
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
@@ -85,8 +84,8 @@ class Engine:
         """The URL that it was opened with, for processes of ours; it may have a password in it."""
         self.own_redact: Redact | None = None
         """What the user gave: `holdfast.open(redact=…)`."""
-        self.watch: Watchdog | None = None
-        """What the watchdog looks for in runs of flows that say nothing themselves."""
+        self.options: dict[str, Any] = {}
+        """What features were given when the store was opened, by feature."""
         self._lock = threading.RLock()
         self._left = threading.Condition(self._lock)
         self._fresh()
@@ -94,7 +93,9 @@ class Engine:
 
     def _fresh(self) -> None:
         self.committer = Committer(self.kept, self.wrote)
-        self.measuring = Measuring(self)
+        self.listeners: tuple[CommitListener, ...] = tuple(
+            make(self) for make in installed.listener
+        )
         self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
         self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
@@ -133,7 +134,8 @@ class Engine:
 
     def wrote(self, write: Write) -> None:
         """A write of a run is committed: it is counted, and told to observers."""
-        self.measuring.wrote(write)
+        for listener in self.listeners:
+            listener.wrote(write)
         if observer_registry.observers:
             observer_registry.wrote(self.kept, write)
 
@@ -181,7 +183,8 @@ class Engine:
                 return
             del self._active[execution.run_id]
             self._left.notify_all()
-        self.measuring.left(execution.run_no)
+        for listener in self.listeners:
+            listener.left(execution.run_no)
         observer_registry.left(execution)
 
     def is_executing(self, run_id: str) -> bool:
@@ -312,7 +315,8 @@ class Engine:
         self.heartbeat.close()
         self.postman.close()
         self.committer.close()
-        self.measuring.close()
+        for listener in self.listeners:
+            listener.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
         self._resources.clear()
@@ -420,7 +424,8 @@ def _at_exit() -> None:
         if not engine.closed:
             engine.postman.close()
             engine.heartbeat.close()
-            engine.measuring.close()
+            for listener in engine.listeners:
+                listener.close()
 
 
 atexit.register(_at_exit)

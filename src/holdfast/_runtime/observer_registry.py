@@ -179,7 +179,8 @@ class Attempt(Unobserved):
         for observer, begun in reversed(told):
             _guarded("attempt_ended", observer, lambda it: it.attempt_ended(observed, begun))  # noqa: B023
         if observed.traced and observed.what == "body":
-            self._engine.measuring.traced(observed.run.flow)
+            for listener in self._engine.listeners:
+                listener.traced(observed.run.flow)
         return True
 
 

@@ -13,7 +13,6 @@ from holdfast._engine.journal.rows import Memo
 from holdfast._engine.journal.step_keys import check_label
 from holdfast._engine.values import codec
 from holdfast._engine.values.durations import Duration, micros
-from holdfast._features.budgets.model import Budget, checked_budget
 from holdfast._stores.contract import Limits, Store
 from holdfast._stores.queue_limits import has_limits
 from holdfast.errors import UsageError
@@ -72,13 +71,12 @@ class Queue:
 
 
 class Placing(msgspec.Struct, frozen=True):
-    """Where a run waits to be taken, and from when on; what it may spend."""
+    """Where a run waits to be taken, and from when on."""
 
     queue: str | None = None
     priority: int | None = None
     delay_s: float | None = None
     limit_key: str | None = None
-    budget: Budget | None = None
     deadline_us: int | None = None
     """How long a run may take, from its start on."""
 
@@ -97,7 +95,6 @@ def placed(
     priority: int | None = None,
     delay: float | dt.timedelta | None = None,
     limit_key: str | None = None,
-    budget: Budget | None = None,
     deadline: Duration | None = None,
 ) -> Placing:
     """Return a placing with some of it changed; what is wrong is refused at once."""
@@ -118,8 +115,6 @@ def placed(
         changes["limit_key"] = check_label("a limit key", limit_key)
     if deadline is not None:
         changes["deadline_us"] = micros(deadline, "timeout=")
-    if budget is not None:
-        changes["budget"] = checked_budget(budget, "a flow")
     return msgspec.structs.replace(before, **changes) if changes else before
 
 

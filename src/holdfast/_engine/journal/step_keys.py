@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from holdfast._engine.values.masks import holds_secret, masked
 from holdfast.errors import UsageError
 
+APPROVE = "approve:"
+"""How the name of a question begins that asks for an approval; the rest is the step key."""
 RUN_ID_MAX_CHARS = 200
 NAME_MAX_CHARS = 200
 STEP_KEY_MAX_CHARS = 200

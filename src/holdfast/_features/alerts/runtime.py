@@ -22,6 +22,7 @@ from holdfast._features.alerts import model as alerts
 from holdfast._features.alerts.model import Alert
 from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._runtime import observer_registry
+from holdfast._runtime.feature import Feature, PeriodicJob
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -191,3 +192,17 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+class AlertSweep(PeriodicJob):
+    """Looks at held and failed runs now and then, in a worker."""
+
+    def __init__(self, engine: Engine, _flows: object) -> None:
+        self._engine = engine
+
+    def run(self) -> None:
+        """Look, if somebody wants to be told of them."""
+        sweep(self._engine)
+
+
+FEATURE = Feature(name="alerts", periodic=AlertSweep)

@@ -22,7 +22,7 @@ from holdfast._engine.journal.changes import CloseQuestion, OpenQuestion, TakeMe
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.inbox_messages import ANSWER, refusal, refusal_in, refused_note, told
 from holdfast._engine.journal.rows import Change, Message, Question, Write
-from holdfast._engine.journal.step_keys import check_label
+from holdfast._engine.journal.step_keys import APPROVE, check_label
 from holdfast._engine.journal.step_record import Record, facts
 from holdfast._engine.scripts.attempts import key_change, step_failed
 from holdfast._engine.scripts.requests import (
@@ -38,9 +38,6 @@ from holdfast._engine.scripts.requests import (
 )
 from holdfast._engine.values.durations import Duration, micros, shown
 from holdfast.errors import UsageError
-
-APPROVE = "approve:"
-"""How the name of a question begins that asks for an approval; the rest is the step key."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

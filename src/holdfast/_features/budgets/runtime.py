@@ -10,12 +10,12 @@ import msgspec
 from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.rows import Message, Pot, RunRow
+from holdfast._engine.journal.rows import Lease, Message, Pot, RunRow, Write
 from holdfast._engine.scripts.requests import StepCall
 from holdfast._features.budgets import prices
 from holdfast._features.budgets.model import BudgetGate, Spending, nanos, new_pot
 from holdfast._runtime import log as logs
-from holdfast._runtime.worker.inbox_poller import handlers
+from holdfast._runtime.feature import Decision, Feature
 from holdfast._stores.families import pot_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,10 @@ def _take_in(execution: Execution, message: Message) -> None:
     )
 
 
-handlers[BUDGET_RAISED] = _take_in
+def _decided(
+    _engine: Engine, lease: Lease, _history: History, message: Message, _at_us: int
+) -> Write:
+    return Write(lease, [budget_raised(message)])
 
 
 # -- what is declared --------------------------------------------------------------------------
@@ -108,7 +111,8 @@ def priced(
     price = prices.price_of(model)
     if price is not None:
         return price.usd(input_tokens, output_tokens)
-    if execution.budget is not None and execution.budget.counts_usd:
+    budget = budget_of(execution)
+    if budget is not None and budget.counts_usd:
         used["unpriced"] = model or "unknown"
         _tell(model)
     return None
@@ -124,3 +128,24 @@ def _tell(model: str) -> None:
         model,
         model or "model",
     )
+
+
+def _begin(execution: Execution, *, is_new: bool) -> None:
+    """Give each call of a run with a budget a gate."""
+    del is_new
+    budget = opened(execution.engine, execution.lease.row, execution.history)
+    if budget is not None:
+        execution.gates.append(budget)
+
+
+def budget_of(execution: Execution) -> RunBudget | None:
+    """Return the budget of a run at work."""
+    return next((it for it in execution.gates if isinstance(it, RunBudget)), None)
+
+
+FEATURE = Feature(
+    name="budgets",
+    begin=_begin,
+    messages={BUDGET_RAISED: _take_in},
+    decisions={BUDGET_RAISED: Decision(write=_decided)},
+)

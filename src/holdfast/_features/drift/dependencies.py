@@ -27,7 +27,7 @@ from holdfast._engine.scripts.requests import Append, Call, Called, Note, Script
 from holdfast._engine.scripts.step_script import find, replayed
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._features.drift import runtime as gap
-from holdfast._features.drift.model import DEFAULTS, Change, Policy, checked_policy
+from holdfast._features.drift.model import DEFAULTS, AfterGap, Change, Policy, checked_policy
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.execution import Execution
@@ -104,7 +104,7 @@ class _Watched:
 
     def _policy(self, on_change: object) -> str:
         if on_change is None:
-            return self.execution.after_gap.policies.get("fact") or DEFAULTS["fact"]
+            return self.execution.slot(AfterGap).policies.get("fact") or DEFAULTS["fact"]
         return checked_policy(on_change, "fact", f"on_change of depends_on({self.name!r})")
 
     def _found(self) -> Record | None:
@@ -160,7 +160,7 @@ class _Watched:
         broken = execution.history.gap.broken.get(self.call.key)
         if broken is not None:
             raise self._drifted(broken["was"], broken["now"])
-        return execution.after_gap.compares and self.record.state is not State.FAILED
+        return execution.slot(AfterGap).compares and self.record.state is not State.FAILED
 
     def recorded(self) -> str:
         """Return what is recorded, or raise the failure that is."""
@@ -179,8 +179,9 @@ class _Watched:
             return was
         change = Change("fact", self.name, accepted, now, self.policy, (key,))
         change = gap.whole_effects(execution, change)
-        if execution.after_gap.seen is not None:  # Somebody only looks.
-            execution.after_gap.seen.append(change)
+        seen = execution.slot(AfterGap).seen
+        if seen is not None:  # Somebody only looks.
+            seen.append(change)
             return was
         return self._treated(gap.decided(change), was)
 

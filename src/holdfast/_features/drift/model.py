@@ -187,3 +187,14 @@ def checked_policies(policies: object, flow: str) -> dict[str, Policy]:
         str(kind): checked_policy(policy, str(kind), f"on_drift[{kind!r}] of flow {flow}")
         for kind, policy in pairs.items()
     }
+
+
+class AfterGap:
+    """What one execution knows of the gap before it."""
+
+    def __init__(self) -> None:
+        self.compares = False
+        """Whether a process was at work on the run before: watched facts are looked at again."""
+        self.policies: dict[str, str] = {}
+        self.seen: list[Change] | None = None
+        """What is found to have changed, if somebody only looks."""

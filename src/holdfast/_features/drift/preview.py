@@ -17,7 +17,7 @@ from holdfast._engine.journal.rows import Lease, RunRow
 from holdfast._engine.journal.step_record import Record
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._features.drift.comparison import CodeNow
-from holdfast._features.drift.model import Change
+from holdfast._features.drift.model import AfterGap, Change
 from holdfast._features.drift.runtime import code_now, names_in
 from holdfast._runtime import registry
 from holdfast._runtime.execution.execution import Execution
@@ -87,8 +87,8 @@ def facts_changed(
     look = Execution(engine, Lease(row), history, engine.values(row), awaits=flow.awaits)
     look.recorder = _WritesNothing(look)
     seen: list[Change] = []
-    look.after_gap.compares, look.after_gap.seen = True, seen
-    look.after_gap.policies = dict(flow.drift.policies)
+    look.slot(AfterGap).compares, look.slot(AfterGap).seen = True, seen
+    look.slot(AfterGap).policies = dict(flow.drift.policies)
     # In a thread of its own: the caller may be in an event loop, or inside another run.
     thread = threading.Thread(target=_replay, args=(flow, look), daemon=True)
     thread.start()

@@ -30,11 +30,12 @@ from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.durations import micros
 from holdfast._features.drift import comparison
 from holdfast._features.drift.comparison import CodeNow, ResumePreview, StepNow
-from holdfast._features.drift.model import Change, checked_policies, checked_policy
+from holdfast._features.drift.model import AfterGap, Change, checked_policies, checked_policy
 from holdfast._runtime import registry
 from holdfast._runtime.execution.fingerprints import of_code, version_text
 from holdfast._runtime.execution.frames import current
 from holdfast._runtime.execution.signatures import fingerprint as of_source
+from holdfast._runtime.feature import Feature
 from holdfast._stores import lineage
 from holdfast.errors import Drifted, RunHeld, UsageError
 
@@ -103,17 +104,6 @@ def taken_from(options: dict[str, Any], step: str) -> StepDrift:
     return StepDrift(step, **{name: options.pop(name) for name in names if name in options})
 
 
-class AfterGap:
-    """What one execution knows of the gap before it."""
-
-    def __init__(self) -> None:
-        self.compares = False
-        """Whether a process was at work on the run before: watched facts are looked at again."""
-        self.policies: dict[str, str] = {}
-        self.seen: list[Change] | None = None
-        """What is found to have changed, if somebody only looks."""
-
-
 class FlowDrift:
     """What a flow was declared with that concerns gaps."""
 
@@ -160,9 +150,9 @@ def look(flow: RegisteredFlow | None, execution: Execution) -> ResumePreview | N
     """Return what the run finds after a gap, or None if there was none."""
     history = execution.history
     if flow is not None:
-        execution.after_gap.policies = dict(flow.drift.policies)
+        execution.slot(AfterGap).policies = dict(flow.drift.policies)
     gap = history.gap
-    if not execution.after_gap.compares or gap.is_first or history.rollback is not None:
+    if not execution.slot(AfterGap).compares or gap.is_first or history.rollback is not None:
         return None
     assert gap.before is not None
     assert gap.claim is not None
@@ -364,3 +354,13 @@ def write(
                 for record in records
             )
     return facts
+
+
+def _begin(execution: Execution, *, is_new: bool) -> None:
+    """Compare what a run uses with what it used before, unless it has just started."""
+    execution.slot(AfterGap).compares = not is_new
+    if not is_new:
+        execution.recorder.derive_entries.append(used_since)
+
+
+FEATURE = Feature(name="drift", begin=_begin)

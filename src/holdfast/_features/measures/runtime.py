@@ -18,6 +18,7 @@ from holdfast._engine.journal.rows import RunRow, Write
 from holdfast._features.measures.model import MINUTE_US, Counts, Measure, minute_of
 from holdfast._features.measures.tally import Tally
 from holdfast._runtime import log as logs
+from holdfast._runtime.feature import CommitListener, Feature
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -29,7 +30,7 @@ PENDING_MAX = 2000
 """How many measures are kept that could not be written yet."""
 
 
-class Measuring:
+class Measuring(CommitListener):
     """Counts for one engine, that is for one store."""
 
     def __init__(self, engine: Engine) -> None:
@@ -187,3 +188,11 @@ class Measuring:
     def _name(self) -> str:
         """Return what this process is called among measures: nobody else has its number as owner."""
         return f"{os.uname().nodename}:{os.getpid()}:{self._engine.owned_as or 0}"
+
+
+def measuring(engine: Engine) -> Measuring:
+    """Return what counts for an engine."""
+    return next(it for it in engine.listeners if isinstance(it, Measuring))
+
+
+FEATURE = Feature(name="measures", listener=Measuring)

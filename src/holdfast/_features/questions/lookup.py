@@ -10,17 +10,28 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.inbox_messages import next_number
 from holdfast._engine.journal.rows import NO_SKIPS, Change
 from holdfast._engine.scripts.requests import FindQuestion, FoundQuestion, Script, StepCall
+from holdfast._runtime.feature import Feature
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution.execution import Execution
 
 
+class Asking:
+    """What one execution knows of the questions of its run."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, str] = {}
+        """Which line of the run asks people by which name."""
+        self.any = False
+        """Whether it asked people anything, as far as this process has seen."""
+
+
 def find_question(execution: Execution, request: FindQuestion) -> FoundQuestion:
     """Return what the store knows of a question. Answers are counted there and not in the history,
     of which a resume reads only a part."""
     kept, name = execution.engine.kept, request.name
-    execution.asked = True
+    execution.slot(Asking).any = True
 
     def was_taken(message_id: str) -> bool:
         found = kept.message(execution.run_no, message_id)
@@ -43,7 +54,7 @@ def _one_line(
     if record is not None and record.has_outcome:
         return (yield from script)  # It was answered, and asks nobody any more.
     with execution.lock:
-        other = execution.asking.setdefault(name, call.key)
+        other = execution.slot(Asking).lines.setdefault(name, call.key)
     if other != call.key:
         raise UsageError(
             f"{call.key}: run {execution.run_id!r} is asking {name!r} already, at {other}; an answer "
@@ -53,7 +64,7 @@ def _one_line(
         return (yield from script)
     finally:
         with execution.lock:
-            execution.asking.pop(name, None)
+            execution.slot(Asking).lines.pop(name, None)
 
 
 ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_CANCELLED, Kind.RUN_ROLLED_BACK})
@@ -66,9 +77,14 @@ def closed_by(execution: Execution, drafts: list[Draft]) -> list[Change]:
     What a resume has not read may hold one too."""
     if not any(draft.kind in ENDS for draft in drafts):
         return []
-    if execution.asked or execution.lease.row.skips != NO_SKIPS:
+    if execution.slot(Asking).any or execution.lease.row.skips != NO_SKIPS:
         return [CloseQuestion(ALL)]
     past = execution.history
     records = (*past.records.values(), *past.superseded)
     asked = any(it.begun is not None and it.begun.kind is Kind.QUESTION_ASKED for it in records)
     return [CloseQuestion(ALL)] if asked else []
+
+
+FEATURE = Feature(
+    name="questions", derive_changes=closed_by, performers={FindQuestion: find_question}
+)

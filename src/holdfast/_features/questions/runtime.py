@@ -10,12 +10,11 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from holdfast._engine.journal.step_keys import check_label, quoted
+from holdfast._engine.journal.step_keys import APPROVE, check_label, quoted
 from holdfast._engine.scripts.requests import Script, StepCall
 from holdfast._engine.values.class_registry import KNOWN
 from holdfast._engine.values.codec import same
 from holdfast._engine.values.durations import Duration, micros
-from holdfast._features.approvals.model import APPROVE
 from holdfast._features.questions.lookup import one_line
 from holdfast._features.questions.model import NO_DEFAULT, Asking, ask_script
 from holdfast._runtime.execution.frames import Frame

@@ -11,6 +11,7 @@ from holdfast._features.retention.model import Asked
 from holdfast._features.retention.store import Sweeper, Swept
 from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
+from holdfast._runtime.feature import Feature, PeriodicJob
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -23,7 +24,7 @@ AT_ONCE = 20
 BETWEEN_US = 200_000
 
 
-class Broom:
+class Broom(PeriodicJob):
     """Removes what has had its time, in small batches between other work."""
 
     def __init__(self, engine: Engine, flows: Callable[[], Mapping[str, RegisteredFlow]]) -> None:
@@ -34,7 +35,7 @@ class Broom:
         self._under_way: Iterator[Swept] | None = None
         self._removed = 0
 
-    def sweep(self) -> None:
+    def run(self) -> None:
         """Do a part of it, if it is time."""
         now_us = self._engine.now_us()
         if now_us < self._due_us:
@@ -59,3 +60,6 @@ class Broom:
                 yield from (swept for swept in Sweeper(kept, asked).sweep() if swept.removed)
         sweeping.tidy(kept)
         sweeping.drop_measures(kept)
+
+
+FEATURE = Feature(name="retention", periodic=Broom)

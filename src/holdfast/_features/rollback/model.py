@@ -28,17 +28,7 @@ from holdfast._engine.journal.step_keys import is_undo, name_of, undo_key
 from holdfast._engine.journal.superseded import came_after, starting_over
 from holdfast._engine.scripts.requests import Undoes
 from holdfast._engine.scripts.stops import Unwind
-from holdfast.errors import RunHeld, RunRolledBack, UsageError
-
-
-class RollBack(Unwind):
-    """Stops a run that is to be rolled back; without `wanted` that is in its journal already."""
-
-    def __init__(
-        self, run_id: str, wanted: Wanted | None = None, took: list[str] | None = None
-    ) -> None:
-        super().__init__(RunRolledBack(run_id, "" if wanted is None else wanted.reason), took=took)
-        self.wanted = wanted
+from holdfast.errors import RunHeld, UsageError
 
 
 class Fate(StrEnum):

@@ -14,18 +14,20 @@ from typing import Any, cast
 import msgspec
 
 from holdfast._engine.decisions import control
-from holdfast._engine.journal.changes import TakeMessage
+from holdfast._engine.journal.changes import RUN_ENDS, TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History, Record
 from holdfast._engine.journal.lifecycle import ClaimedBecause
-from holdfast._engine.journal.rows import Change
+from holdfast._engine.journal.rows import Change, Lease, Message, Write
 from holdfast._engine.journal.step_keys import name_of
 from holdfast._engine.scripts.requests import StepCall
 from holdfast._engine.scripts.step_script import step_script
+from holdfast._engine.values.redactor import redact_text
 from holdfast._features.rollback import model as core
-from holdfast._features.rollback.model import Effect, RollBack, Wanted
+from holdfast._features.rollback.model import Effect, Wanted
 from holdfast._features.rollback.undo import Undo, blocking, without_result
 from holdfast._runtime import registry
+from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import run_end
 from holdfast._runtime.execution.admission import load
 from holdfast._runtime.execution.attempt import Body
@@ -33,9 +35,44 @@ from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.inbox import absorb
 from holdfast._runtime.execution.interrupt_shield import Shield
-from holdfast._runtime.execution.run_end import Ending
+from holdfast._runtime.execution.run_end import Continuation, Ending
+from holdfast._runtime.feature import Decision, Feature
 from holdfast._stores.families import open_children
-from holdfast.errors import RunHeld, RunRolledBack
+from holdfast.errors import Rollback, RunHeld, RunRolledBack
+
+ROLLBACK = "rollback"
+"""The kind of a message that asks for one."""
+
+
+class RollBack(Continuation):
+    """Stops a run that is to be rolled back; without `wanted` that is in its journal already."""
+
+    def __init__(
+        self, run_id: str, wanted: Wanted | None = None, took: list[str] | None = None
+    ) -> None:
+        super().__init__(RunRolledBack(run_id, "" if wanted is None else wanted.reason), took=took)
+        self.wanted = wanted
+
+    def perform(self, execution: Execution) -> Ending:
+        """Undo what the run did, in this thread; return how the execution ends."""
+        return roll_back(execution, self)
+
+    async def perform_async(self, execution: Execution) -> Ending:
+        """Undo what the run did, in the running event loop; return how the execution ends."""
+        return await roll_back_async(execution, self)
+
+
+def check(execution: Execution) -> None:
+    """Stop a run before its flow is called, if it was taken up only to be rolled back."""
+    if execution.history.rollback is not None:
+        raise execution.stop(RollBack(execution.run_id))
+
+
+def pending(admitted: object) -> tuple[Execution, Ending] | None:
+    """Return how an execution ends that was admitted only to be rolled back."""
+    if not isinstance(admitted, Execution) or admitted.history.rollback is None:
+        return None
+    return admitted, Ending([], {}, then=RollBack(admitted.run_id))
 
 
 def roll_back(execution: Execution, asked: RollBack) -> Ending:
@@ -220,3 +257,55 @@ def _ended(execution: Execution, effects: list[Effect], undone: list[str]) -> En
             execution.run_id, held["reason"], held["detail"], held["actions"], held["step"]
         )
     return Ending(end.drafts, end.changes, error=error, held=held is not None)
+
+
+# -- how a rollback is asked for ----------------------------------------------------------------
+
+
+def _asks_for_rollback(error: BaseException) -> Rollback | None:
+    """Return the `Rollback` that a flow raised, alone or with others in a group."""
+    if isinstance(error, Rollback):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return next(filter(None, map(_asks_for_rollback, group.exceptions)), None)
+    return None
+
+
+def _unwind_for(execution: Execution, error: BaseException) -> RollBack | None:
+    """Return what stops a run whose flow raised `Rollback`."""
+    asked = _asks_for_rollback(error)
+    if asked is None:
+        return None
+    reason = redact_text(asked.reason, "rollback", execution.engine.redact)
+    return RollBack(execution.run_id, Wanted("flow", reason))
+
+
+def _asked(execution: Execution, message: Message) -> None:
+    """Stop a run at work, because somebody wants what it did undone."""
+    if execution.history.rollback is None:
+        wanted = msgspec.json.decode(message.body, type=Wanted)
+        execution.stop(RollBack(execution.run_id, wanted, [message.message_id]), later=True)
+
+
+def _decided(
+    engine: Engine, lease: Lease, history: History, message: Message, at_us: int
+) -> Write | None:
+    """Return the write of a rollback that was asked for while this process had the run."""
+    if history.rollback is not None:
+        return None
+    row = lease.row
+    wanted = msgspec.json.decode(message.body, type=Wanted)
+    asked = core.requested(history, wanted, at_us)
+    changes = {"waiting_on": None, "wake_us": None, "heard": None}
+    stopped = control.started_after(history, wanted.to, open_children(engine.kept, row.run_id))
+    posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
+    return Write(lease, [asked], row=changes, changes=[*posts, *RUN_ENDS])
+
+
+FEATURE = Feature(
+    name="rollback",
+    unwind_for=_unwind_for,
+    messages={ROLLBACK: _asked},
+    decisions={ROLLBACK: Decision(write=_decided, at_end=True)},
+)

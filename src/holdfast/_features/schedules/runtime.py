@@ -31,6 +31,7 @@ from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.admission import RunRequest, new_run
+from holdfast._runtime.feature import Feature, PeriodicJob
 from holdfast._runtime.queues import seconds
 from holdfast._runtime.registry import RegisteredFlow
 from holdfast._stores.contract import ScheduleRow
@@ -173,7 +174,7 @@ def _no_chunks(_number: int) -> dict[int, bytes]:
     return {}
 
 
-class Ticker:
+class Ticker(PeriodicJob):
     """Starts the runs that are due. Every worker has one, and any number of them agree."""
 
     def __init__(self, engine: Engine, schedules: Iterable[Schedule] | None = None) -> None:
@@ -181,6 +182,13 @@ class Ticker:
         self._schedules = None if schedules is None else list(schedules)
         self._written: set[str] = set()
         self._complained: set[str] = set()
+        self._due_us = 0
+
+    def run(self) -> int:
+        """Start what is due, if it is time; return when to look again."""
+        if self._engine.now_us() >= self._due_us:
+            self._due_us = self.tick()
+        return self._due_us
 
     def tick(self) -> int:
         """Start every run that is due, and return when to look again, by the store's clock."""
@@ -243,3 +251,6 @@ class Ticker:
             return None
         self._written.add(schedule.name)
         return made
+
+
+FEATURE = Feature(name="schedules", periodic=lambda engine, _flows: Ticker(engine))

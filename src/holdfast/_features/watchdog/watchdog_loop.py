@@ -12,16 +12,20 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast._engine.journal.changes import TakeMessage
+from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
-from holdfast._engine.journal.rows import Memo, Message, RunRow
+from holdfast._engine.journal.rows import Lease, Memo, Message, RunRow, Write
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._features.alerts import runtime as alerting
+from holdfast._features.measures.runtime import measuring
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import (
+    FINDING,
     Finding,
     Found,
     Severity,
     Watchdog,
+    finding_write,
     note,
     noted_in,
     read,
@@ -29,6 +33,8 @@ from holdfast._features.watchdog.model import (
 from holdfast._features.watchdog.store import Survey
 from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
+from holdfast._runtime.feature import Decision, Feature, PeriodicJob
+from holdfast._stores.families import open_children
 from holdfast.errors import HoldfastError, RunError
 
 if TYPE_CHECKING:
@@ -51,7 +57,7 @@ STOPS = {"hold": "pause", "cancel": "cancel"}
 """What a finding may do to a run, and the message that does the same."""
 
 
-class Patrol:
+class Patrol(PeriodicJob):
     """Makes the rounds of one worker, each in a thread of its own."""
 
     def __init__(self, engine: Engine, flows: Flows) -> None:
@@ -63,7 +69,7 @@ class Patrol:
         self._due_us = engine.now_us() + int(CHANCE.uniform(0.3, 1.0) * EVERY_US)
         self._thread: threading.Thread | None = None
 
-    def look(self) -> None:
+    def run(self) -> None:
         """Begin a round, if it is time and none is under way."""
         if self._engine.now_us() < self._due_us:
             return
@@ -76,7 +82,7 @@ class Patrol:
     def _run(self) -> None:
         began_us = self._engine.now_us()
         try:
-            self._engine.measuring.sample()
+            measuring(self._engine).sample()
             alerting.asked(self._engine)
             for _ in self.round():
                 pass
@@ -148,7 +154,7 @@ def _acted(
     could act on is noted: that nobody executes it. Says in the end whether somebody is told of all of
     it, if somebody is to be."""
     declared = None if flow is None else flow.watch
-    watch = declared or engine.watch or Watchdog()
+    watch = declared or engine.options.get("watchdog") or Watchdog()
     is_told = alerting.watched(engine, row, [it for it in found if watch.act(it.kind) != "ignore"])
     for finding in found:
         if flow is None and finding.kind is not Found.STUCK:
@@ -224,3 +230,26 @@ def take_in(execution: Execution, message: Message) -> None:
     execution.recorder.write(
         entries, execution.recorder.in_background, changes=[TakeMessage(message.message_id)]
     )
+
+
+def _decided(engine: Engine, lease: Lease, history: History, message: Message, at_us: int) -> Write:
+    """Return the write of a finding that was taken while this process had the run."""
+    entries = engine.kept.load(lease.row)
+    children = open_children(engine.kept, lease.row.run_id)
+    return finding_write(lease, history, entries, children, read(message), at_us)
+
+
+def _record_start(engine: Engine, facts: dict[str, Any]) -> None:
+    """Record what the watchdog looks for in a run, if its flow says nothing."""
+    watchdog: Watchdog | None = engine.options.get("watchdog")
+    if watchdog is not None and "watch" not in facts:
+        facts["watch"] = watchdog.limits()
+
+
+FEATURE = Feature(
+    name="watchdog",
+    record_start=_record_start,
+    messages={FINDING: take_in},
+    decisions={FINDING: Decision(write=_decided, stops=lambda it: read(it).did in STOPS)},
+    periodic=Patrol,
+)

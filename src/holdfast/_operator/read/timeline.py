@@ -22,10 +22,9 @@ import msgspec
 from holdfast._engine.journal.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
 from holdfast._engine.journal.lifecycle import ENDED, ClaimedBecause, Status
 from holdfast._engine.journal.rows import GIVES_BACK, RunRow
-from holdfast._engine.journal.step_keys import name_of, scope_of
+from holdfast._engine.journal.step_keys import APPROVE, name_of, scope_of
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.moments import at
-from holdfast._features.approvals.model import APPROVE
 from holdfast._operator.read.run_views import existing_row
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store

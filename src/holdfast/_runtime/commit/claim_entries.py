@@ -32,6 +32,7 @@ def _noticed(engine: Engine, row: RunRow, since_us: int) -> None:
     if entry is not None and entry.kind is Kind.RUN_HELD and entry.at_us >= since_us:
         from holdfast._runtime.execution.inbox import absorb
 
-        engine.measuring.noticed(row, entry)
+        for listener in engine.listeners:
+            listener.noticed(row, entry)
         observer_registry.noticed(engine.kept, row, entry)
         absorb(engine, row.run_id)  # A cancel that was on its way is carried out all the same.

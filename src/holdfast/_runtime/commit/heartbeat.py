@@ -57,7 +57,8 @@ class Heartbeat:
         while not self._stop.wait(self._every_s):
             self.beat()
             if not self.failed:
-                self._engine.measuring.beat()
+                for listener in self._engine.listeners:
+                    listener.beat()
 
     def beat(self) -> None:
         """Beat once; what goes wrong is told, and tried again at the next beat."""

@@ -26,15 +26,12 @@ from holdfast._engine.journal.history import History, State
 from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
 from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._engine.values.chunks import Values
-from holdfast._features.budgets import runtime as spending
-from holdfast._features.budgets.model import limits_of
-from holdfast._features.retention import model as retention
-from holdfast._features.watchdog.model import Watchdog
 from holdfast._runtime import observer_registry
 from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.version_rules import Upgrade, has_tried
+from holdfast._runtime.feature import installed
 from holdfast._runtime.queues import Placing
 from holdfast._stores import lineage
 from holdfast._stores.contract import Committed, NewRun, Started
@@ -61,9 +58,8 @@ class RunRequest(msgspec.Struct):
     parent: str | None = None
     """The run that starts it, and the one at the top of the family."""
     root: str | None = None
-    keep_us: int | None = None
-    """How long the run is kept after its end."""
-    watch: Watchdog | None = None
+    facts: dict[str, Any] = {}
+    """What features record with the start of the run."""
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 
@@ -137,8 +133,8 @@ def execution_of(
             row = lease.row
             history = load(engine, row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
-            execution.budget = spending.opened(engine, row, history)
-            execution.after_gap.compares = entries is None
+            for begin in installed.begin:
+                begin(execution, is_new=entries is not None)
             if version is not None and version != row.version:
                 execution.recorder.upgrade = Upgrade(row.flow, version)
             if messages is not None:
@@ -210,15 +206,11 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
     with _naming(request):
         node = values.encode(request.input, "input")
     told: dict[str, Any] = {"fingerprint": request.fingerprint(), "format": FORMAT}
-    if request.placing.budget is not None:
-        told["budget"] = limits_of(request.placing.budget)
     if request.placing.deadline_us is not None:
         told["deadline_us"] = engine.now_us() + request.placing.deadline_us
-    if request.keep_us is not None:
-        told[retention.KEEP] = request.keep_us
-    watch = request.watch or engine.watch
-    if watch is not None:
-        told["watch"] = watch.limits()
+    told |= request.facts
+    for record_start in installed.record_start:
+        record_start(engine, told)
     if request.replays_ended:
         told["block"] = True
     facts = _encode(told)

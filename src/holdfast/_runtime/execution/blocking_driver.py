@@ -25,14 +25,12 @@ from holdfast._engine.scripts.requests import (
     CopyResult,
     FindChild,
     FindKey,
-    FindQuestion,
     FindUnmet,
     LookUpKey,
     Note,
     Now,
     Poll,
     ReadChild,
-    Recall,
     Script,
     Sleep,
     StartChild,
@@ -41,8 +39,6 @@ from holdfast._engine.scripts.requests import (
     Wrote,
 )
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._features.memory.reads import recalled
-from holdfast._features.questions.lookup import find_question
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.execution import attempt, child_execution, key_override
@@ -52,6 +48,7 @@ from holdfast._runtime.execution.effect_repetition import find_unmet
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.interrupt_shield import shield_here
 from holdfast._runtime.execution.transactional_effects import transact
+from holdfast._runtime.feature import installed
 from holdfast._runtime.worker import worker_log
 from holdfast.errors import ClassChanged, NotSerializable, StoreError
 
@@ -158,8 +155,6 @@ def perform(execution: Execution, request: Any) -> Any:
         return engine.result_of(request.key)
     if isinstance(request, LookUpKey):
         return engine.kept.key(request.effect, request.key)
-    if isinstance(request, Recall):
-        return recalled(execution, request)
     if isinstance(request, Sleep):
         request = Await(request.call, request.until_us)
     if isinstance(request, Await):
@@ -175,10 +170,10 @@ def perform(execution: Execution, request: Any) -> Any:
             execution.interrupted.wait(POLL_S)
             execution.check()
         return found
-    if isinstance(request, FindQuestion):
-        return find_question(execution, request)
     if isinstance(request, FindUnmet):
         return find_unmet(execution, request)
+    if performer := installed.performers.get(request.__class__):
+        return performer(execution, request)
     assert isinstance(request, FindKey)
     execution.interrupted.wait(KEY_POLL_S)
     execution.check()

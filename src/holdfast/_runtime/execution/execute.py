@@ -6,12 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from holdfast._engine.journal.lifecycle import CLAIMABLE
-from holdfast._engine.journal.rows import Message
 from holdfast._engine.scripts.child_run import to_parent
-from holdfast._features.rollback.model import RollBack, Wanted
 from holdfast._runtime import observer_registry
 from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.engine import Engine
@@ -20,16 +16,13 @@ from holdfast._runtime.execution.admission import Ended, RunRequest, admit, outc
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.inbox import absorb, carried_out, free_if_settled, reach_children
 from holdfast._runtime.execution.interrupt_shield import Shield
-from holdfast._runtime.worker import inbox_poller
 from holdfast.errors import HoldfastError, RunBusy, RunCancelled, RunHeld, RunRolledBack
 
 
 def finish(execution: Execution, end: run_end.Ending) -> Any:
     """Write the end of an execution, then return or raise what comes out of it."""
-    if end.rollback is not None:
-        from holdfast._features.rollback.runtime import roll_back
-
-        end = roll_back(execution, end.rollback)
+    if end.then is not None:
+        end = end.then.perform(execution)
     with Shield():
         try:
             end = carried_out(execution, end)
@@ -114,10 +107,8 @@ def admit_or_none(engine: Engine, request: RunRequest) -> Execution | None:
 async def finish_async(execution: Execution, end: run_end.Ending) -> Any:
     """Write the end of an execution, then return or raise what comes out of it."""
     cancelled: BaseException | None = None
-    if end.rollback is not None:
-        from holdfast._features.rollback.runtime import roll_back_async
-
-        end = await roll_back_async(execution, end.rollback)
+    if end.then is not None:
+        end = await end.then.perform_async(execution)
     try:
         end, cancelled = await _carried_out(execution, end)
         if end.drafts:
@@ -167,13 +158,3 @@ async def _written(execution: Execution, end: run_end.Ending) -> BaseException |
     cancelled = await written(ticket)
     execution.recorder.settled(ticket)
     return cancelled
-
-
-def _asked_to_roll_back(execution: Execution, message: Message) -> None:
-    """Stop a run at work, because somebody wants what it did undone."""
-    if execution.history.rollback is None:
-        wanted = msgspec.json.decode(message.body, type=Wanted)
-        execution.stop(RollBack(execution.run_id, wanted, [message.message_id]), later=True)
-
-
-inbox_poller.handlers["rollback"] = _asked_to_roll_back

@@ -6,7 +6,7 @@ What it writes goes through its recorder (`recorder`).
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.history import History
@@ -15,8 +15,6 @@ from holdfast._engine.journal.step_keys import Scope, derived_key
 from holdfast._engine.scripts.stops import CLASS, Unwind
 from holdfast._engine.scripts.unreplayed_effects import Unmet
 from holdfast._engine.values.chunks import Values
-from holdfast._features.budgets.runtime import RunBudget
-from holdfast._features.drift.runtime import AfterGap
 from holdfast._runtime.execution import deadlines
 from holdfast._runtime.execution.branch_waits import Waits
 from holdfast._runtime.execution.recorder import Recorder, as_holdfast
@@ -26,6 +24,8 @@ from holdfast.errors import ClassChanged, LeaseLost, RunHeld
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.interrupt_shield import Shield
+
+T = TypeVar("T")
 
 INPUT = "the input"
 
@@ -67,10 +67,6 @@ class Execution:
         self.progress: dict[str, Any] = {}
         self.unawaited: set[str] = set()
         """Calls of async steps that took their key and were not awaited yet."""
-        self.asking: dict[str, str] = {}
-        """Which line of the run asks people by which name."""
-        self.asked = False
-        """Whether it asked people anything, as far as this process has seen."""
         self.doubts: set[str] = set()
         """Effects that were interrupted while the flow went on; they keep it from its end."""
         self.cut_short: dict[tuple[str, bytes], list[str]] = {}  # See `step_key`.
@@ -86,10 +82,18 @@ class Execution:
         """What the flow is a method of, if it is one."""
         self.shield: Shield | None = None
         """What keeps signals from the thread that executes the flow."""
-        self.after_gap = AfterGap()
+        self.gates: list[Any] = []
+        """What makes a gate for each call (`gate(call, settings, arguments)`), by feature."""
+        self.slots: dict[type, Any] = {}
+        """What features keep of this execution."""
         self.recorder = Recorder(self)
-        self.budget: RunBudget | None = None
-        """Of a run with a budget; set before its first step."""
+
+    def slot(self, kind: type[T]) -> T:
+        """Return what a feature keeps of this execution; made when it is first asked for."""
+        found: T | None = self.slots.get(kind)
+        if found is None:
+            found = self.slots[kind] = kind()
+        return found
 
     def derived_key(self, step: str) -> str:
         """Return the idempotency key of a step: the one that was shown before, if it was begun and

@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._engine.decisions import control, resume
-from holdfast._engine.journal.changes import RUN_ENDS, PostMessage, SetKey, TakeMessage
+from holdfast._engine.journal.changes import PostMessage, SetKey, TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ENDED, ClaimedBecause, Status
 from holdfast._engine.journal.rows import OPEN_KEYS, Change, Lease, Message, RunRow, Write
 from holdfast._engine.scripts.doubt import key_token
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._features.budgets.runtime import BUDGET_RAISED, budget_raised
-from holdfast._features.rollback import model as rollback
-from holdfast._features.watchdog import model as findings, watchdog_loop
 from holdfast._runtime import log as logs
 from holdfast._runtime.execution.admission import load
 from holdfast._runtime.execution.run_end import Ending
+from holdfast._runtime.feature import installed
 from holdfast._runtime.worker import inbox_poller
 from holdfast._stores.contract import Committed
 from holdfast._stores.families import open_children
@@ -53,9 +51,8 @@ TRIES = 20
 HELD_ON_KEY = "key:"
 KEYS = 200
 """How many keys that runs are held on are looked at in one round."""
-ROLLBACK = "rollback"
-DECISIONS = frozenset({"settle", ROLLBACK, findings.FINDING, *control.MESSAGES})
-"""What is said about a run, and not to it."""
+DECISIONS = frozenset({"settle", *control.MESSAGES})
+"""Messages that are decisions about a run, besides those of features."""
 TAKEN_OVER = (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_RAN_OUT)
 GOES_ON = frozenset({Kind.RUN_RELEASED, Kind.RUN_WAITING})
 """Entries by which an execution gives a run back for others to go on."""
@@ -68,7 +65,7 @@ def absorb(engine: Engine, run_id: str) -> None:
         if row is None or row.owner is not None or row.status in ENDED:
             return
         # Others, such as signals, wait for the run itself.
-        messages = [it for it in engine.kept.inbox(row.run_no) if it.kind in DECISIONS]
+        messages = [it for it in engine.kept.inbox(row.run_no) if _decides(it)]
         try:
             lease = Lease(row, acting=True)
             write = _write(engine, lease, messages[0]) if messages else _cancel(engine, lease)
@@ -181,7 +178,7 @@ def _given_back(engine: Engine, write: Write, messages: Sequence[Message]) -> No
         return  # The message came too late: it is only taken.
     reach_children(engine, write.changes)
     taken = {change.message_id for change in write.of(TakeMessage)}
-    if any(it.kind in DECISIONS and it.message_id not in taken for it in messages):
+    if any(_decides(it) and it.message_id not in taken for it in messages):
         absorb(engine, lease.row.run_id)
     told: dict[str, Any] = msgspec.json.decode(write.drafts[-1].body)
     if write.drafts[-1].kind is Kind.RUN_CANCELLED:
@@ -193,7 +190,7 @@ def _given_back(engine: Engine, write: Write, messages: Sequence[Message]) -> No
 def carried_out(execution: Execution, end: Ending) -> Ending:
     """Return how an execution ends: one that would give its run back for others to go on carries out
     what stops the run, as far as it has heard of it, and in the same write."""
-    message = execution.mail.first(lambda it: it.kind == ROLLBACK or _stops(it))
+    message = execution.mail.first(_ends)
     if message is None or not end.drafts or end.drafts[-1].kind not in GOES_ON:
         return end
     engine = execution.engine
@@ -223,9 +220,19 @@ def carried_out(execution: Execution, end: Ending) -> Ending:
 
 def _stops(message: Message) -> bool:
     """Tell whether a message is one that stops a run."""
-    if message.kind == findings.FINDING:
-        return findings.read(message).did in watchdog_loop.STOPS
-    return message.kind in control.MESSAGES
+    decision = installed.decisions.get(message.kind)
+    return message.kind in control.MESSAGES if decision is None else decision.stops(message)
+
+
+def _ends(message: Message) -> bool:
+    """Tell whether a message takes the place of giving the run back."""
+    decision = installed.decisions.get(message.kind)
+    return _stops(message) or (decision is not None and decision.at_end)
+
+
+def _decides(message: Message) -> bool:
+    """Tell whether a message is a decision about a run, and not meant for its flow."""
+    return message.kind in DECISIONS or message.kind in installed.decisions
 
 
 def stop(execution: Execution, message: Message) -> None:
@@ -238,7 +245,6 @@ def stop(execution: Execution, message: Message) -> None:
 
 
 inbox_poller.handlers.update(dict.fromkeys(control.MESSAGES, stop))
-inbox_poller.handlers[findings.FINDING] = watchdog_loop.take_in
 
 
 def _write(engine: Engine, lease: Lease, message: Message, *, has_open: bool = False) -> Write:
@@ -272,21 +278,15 @@ def _decision(
         children = open_children(engine.kept, row.run_id)
         told = (message.actor, facts["reason"], at_us)
         return control.cancel_write(lease, history, children, *told)
-    if message.kind == findings.FINDING:
-        entries, children = engine.kept.load(row), open_children(engine.kept, row.run_id)
-        decision = findings.read(message)
-        return findings.finding_write(lease, history, entries, children, decision, at_us)
-    if message.kind == ROLLBACK and history.rollback is None:
-        return _rollback(engine, lease, history, message, at_us)
     if message.kind == "settle":
         result = msgspec.json.encode(facts["result"]) if "result" in facts else None
         said = (facts["step"], facts["as"], result, facts.get("reason"))
         drafts, keys = resume.settle_drafts(history, *said, message.actor, message.at_us)
         changes = {"waiting_on": None} if history.status is Status.HELD else {}
         return Write(lease, drafts, row=changes, changes=keys)
-    if message.kind == BUDGET_RAISED:
-        return Write(lease, [budget_raised(message)])
-    return Write(lease, [])
+    decision = installed.decisions.get(message.kind)
+    write = None if decision is None else decision.write(engine, lease, history, message, at_us)
+    return write or Write(lease, [])
 
 
 def _taken_over(engine: Engine, row: RunRow) -> History | None:
@@ -306,15 +306,3 @@ def _taken_over(engine: Engine, row: RunRow) -> History | None:
     except HoldfastError as error:
         logs.warning("run %s is paused, and its history cannot be read: %s", row.run_id, error)
         return None
-
-
-def _rollback(
-    engine: Engine, lease: Lease, history: History, message: Message, at_us: int
-) -> Write:
-    row = lease.row
-    wanted = msgspec.json.decode(message.body, type=rollback.Wanted)
-    asked = rollback.requested(history, wanted, at_us)
-    changes = {"waiting_on": None, "wake_us": None, "heard": None}
-    stopped = control.started_after(history, wanted.to, open_children(engine.kept, row.run_id))
-    posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
-    return Write(lease, [asked], row=changes, changes=[*posts, *RUN_ENDS])

@@ -27,10 +27,9 @@ from holdfast._engine.scripts.stops import Unwind, Waiting, waits_for
 from holdfast._engine.values import masks
 from holdfast._engine.values.redactor import redact_facts
 from holdfast._engine.values.secrets import hide
-from holdfast._features.drift.runtime import used_since
-from holdfast._features.questions.lookup import closed_by
 from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.execution.version_rules import Upgrade
+from holdfast._runtime.feature import installed
 from holdfast._stores.contract import Fenced, Outcome
 from holdfast.errors import HoldfastError, LeaseLost, RunError
 
@@ -63,6 +62,8 @@ class Recorder:
         self.failure: BaseException | None = None
         """Why a background commit failed; the next durable call raises it."""
         self.upgrade: Upgrade | None = None
+        self.derive_entries: list[Callable[[Execution, StepCall], list[Draft]]] = []
+        """What features say of the usage of a call, in front of its outcome."""
         self.snapshots = Snapshots(execution.history, row)
         self._totals = Totals(row)
         self._parked: list[Ticket] | None = None
@@ -105,8 +106,9 @@ class Recorder:
         changes = request.changes
         if call.gates or call.outcome_changes:
             changes = self._changes(request)
-        if call.usage and self._execution.after_gap.compares:
-            drafts[:0] = used_since(self._execution, call)
+        if call.usage:
+            for derive in self.derive_entries:
+                drafts[:0] = derive(self._execution, call)
         row = self._totals.changes(request)
         self._count(drafts, row)
         return Write(self._execution.lease, drafts, row=row, changes=changes), copy
@@ -149,8 +151,10 @@ class Recorder:
         lazily: bool = False,
     ) -> Ticket:
         self._count(drafts, row)
-        closes = closed_by(self._execution, drafts)
-        write = Write(self._execution.lease, drafts, row=row, changes=[*changes, *closes])
+        changes = [*changes]
+        for derive in installed.derive_changes:
+            changes += derive(self._execution, drafts)
+        write = Write(self._execution.lease, drafts, row=row, changes=changes)
         ticket = Ticket(write, callback)
         ticket.lazy = lazily
         self._submit(ticket)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -22,12 +22,12 @@ from holdfast._engine.scripts.step_script import CHANGED, PUT_BACK, UNCHANGED
 from holdfast._engine.scripts.stops import Tried, Unload, Unwind, waits_for
 from holdfast._engine.values.masks import masked
 from holdfast._engine.values.redactor import redact_error, redact_text
-from holdfast._features.rollback.model import RollBack, Wanted
 from holdfast._runtime import registry
 from holdfast._runtime.execution.attempt import INTERRUPTS
 from holdfast._runtime.execution.execution import INPUT, Execution
 from holdfast._runtime.execution.signatures import fingerprint as of_source
 from holdfast._runtime.execution.version_rules import mark
+from holdfast._runtime.feature import installed
 from holdfast._stores.claim_rules import queue_of
 
 TRACE_MAX_CHARS = 20_000
@@ -49,14 +49,20 @@ class Ending(msgspec.Struct):
     """What the write changes beside the run."""
     tells_parent: bool = True
     """Whether the run that started this one is sent the news of its end."""
-    rollback: RollBack | None = None
-    """The run is to be rolled back: what comes out of that is its end."""
+    then: Continuation | None = None
+    """What the run does instead of its flow: what comes out of that is its end."""
 
 
-def check_rollback(execution: Execution) -> None:
-    """Stop a run before its flow is called, if it was taken up only to be rolled back."""
-    if execution.history.rollback is not None:
-        raise execution.stop(RollBack(execution.run_id))
+class Continuation(Unwind):
+    """Stops the flow, because the run goes on with something else that ends the execution."""
+
+    def perform(self, execution: Execution) -> Ending:
+        """Do it in this thread; return how the execution ends."""
+        raise NotImplementedError
+
+    async def perform_async(self, execution: Execution) -> Ending:
+        """Do it in the running event loop; return how the execution ends."""
+        raise NotImplementedError
 
 
 def check_tried(execution: Execution) -> None:
@@ -93,13 +99,6 @@ def is_unfit(unwind: Unwind | None) -> bool:
     """Say whether a run was stopped because the code does not fit what is recorded."""
     held = None if unwind is None else unwind.error
     return isinstance(held, errors.RunHeld) and held.reason == HeldReason.DIVERGED
-
-
-def rollback_pending(admitted: object) -> tuple[Execution, Ending] | None:
-    """Return how an execution ends that was admitted only to be rolled back."""
-    if not isinstance(admitted, Execution) or admitted.history.rollback is None:
-        return None
-    return admitted, Ending([], {}, rollback=RollBack(admitted.run_id))
 
 
 def returned(execution: Execution, value: Any) -> Ending:
@@ -172,10 +171,10 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
     stop = execution.stopped
     if stop is not None and (stop.told or interrupt or execution.fenced):
         return stopped(execution, stop)
-    asked = _asks_for_rollback(error)
-    if asked is not None:
-        reason = redact_text(asked.reason, "rollback", execution.engine.redact)
-        return stopped(execution, RollBack(execution.run_id, Wanted("flow", reason)))
+    for unwind_for in installed.unwind_for:
+        unwind = unwind_for(execution, error)
+        if unwind is not None:
+            return stopped(execution, unwind)
     if interrupt:
         body = _encode({"why": "interrupted", "by": type(error).__name__})
         return Ending(
@@ -191,16 +190,6 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
     failed = errors.RunFailed(execution.run_id, news["type"], news["message"])
     failed.__cause__ = error
     return Ending([draft], {}, error=failed)
-
-
-def _asks_for_rollback(error: BaseException) -> errors.Rollback | None:
-    """Return the `Rollback` that a flow raised, alone or with others in a group."""
-    if isinstance(error, errors.Rollback):
-        return error
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return next(filter(None, map(_asks_for_rollback, group.exceptions)), None)
-    return None
 
 
 def _trace(execution: Execution, error: BaseException) -> str:
@@ -224,8 +213,8 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
     error = unwind.error
     if isinstance(error, errors.LeaseLost):
         return Ending([], {}, error=error)
-    if isinstance(unwind, RollBack):
-        return Ending([], {}, rollback=unwind)
+    if isinstance(unwind, Continuation):
+        return Ending([], {}, then=unwind)
     if swallowed:
         error = errors.RunHeld(
             execution.run_id,

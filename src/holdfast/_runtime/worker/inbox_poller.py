@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
+from holdfast._runtime.feature import installed
 from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ CLOSING_S = 5.0
 
 Handler = Callable[["Execution", Message], None]
 handlers: dict[str, Handler] = {}
-"""What is done with a message that stops or steers a run, by its kind."""
+"""What is done with a message that stops or steers a run, by its kind; features add theirs."""
 
 
 class Mail:
@@ -80,7 +81,7 @@ class Mail:
     def _handle(self, new: list[Message]) -> None:
         execution = self._execution
         for message in new:
-            handler = handlers.get(message.kind)
+            handler = handlers.get(message.kind) or installed.messages.get(message.kind)
             if handler is not None:
                 handler(execution, message)
         if new:

@@ -8,12 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.journal.rows import RunRow
-from holdfast._features.alerts import runtime as alerting
-from holdfast._features.retention.runtime import Broom
-from holdfast._features.schedules.runtime import Ticker
-from holdfast._features.watchdog.watchdog_loop import Patrol
 from holdfast._runtime import log as logs
 from holdfast._runtime.engine import Engine
+from holdfast._runtime.feature import installed
 
 LOOK_US = 20_000_000
 """How often a worker looks for runs whose version no live worker executes."""
@@ -36,29 +33,24 @@ class Rounds:
         self._looks = looks
         self._engine = engine
         self._versions = versions
-        self._ticker = Ticker(engine)
-        self._broom = Broom(engine, flows)
-        self._patrol = Patrol(engine, flows)
-        self._tick_us = 0
+        self._jobs = [make(engine, flows) for make in installed.periodic]
+        self._due_us = 0
         self._look_us = 0
         self._told: set[tuple[str, str]] = set()
 
     def make(self) -> None:
         """Do what is due."""
         now_us = self._engine.now_us()
-        if now_us >= self._tick_us:
-            self._tick_us = self._ticker.tick()
         if now_us >= self._look_us:
             self._look_us = now_us + LOOK_US
             self._say_what_waits_in_vain()
             self._looks()
-        self._broom.sweep()
-        self._patrol.look()
-        alerting.sweep(self._engine)
+        due_us = [at_us for job in self._jobs if (at_us := job.run()) is not None]
+        self._due_us = min(due_us, default=now_us + LOOK_US)
 
     def until_s(self) -> float:
         """Return how long nothing is due."""
-        return max(0.0, (self._tick_us - self._engine.now_us()) / 1e6)
+        return max(0.0, (self._due_us - self._engine.now_us()) / 1e6)
 
     def _say_what_waits_in_vain(self) -> None:
         """A deployment left runs behind that only its own code can go on with: say so, once."""

@@ -95,7 +95,8 @@ class Slots:
     def run_in(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Execute async flows in this event loop; None is one of the worker's own."""
         self._loop = loop
-        self._engine.measuring.works_in(self)
+        for listener in self._engine.listeners:
+            listener.works_in(self)
 
     @property
     def free(self) -> int:
@@ -306,7 +307,8 @@ class Slots:
 
     def close(self) -> None:
         """Let the threads end when they have nothing more to do."""
-        self._engine.measuring.works_in(None)
+        for listener in self._engine.listeners:
+            listener.works_in(None)
         self._threads.close()
         self._loading.close()
         if self._own_loop is not None:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.scripts.stops import Waiting
 from holdfast._engine.values.moments import at
-from holdfast._features.approvals.model import APPROVE
 from holdfast._runtime import log as logs
 from holdfast.errors import (
     HoldfastError,

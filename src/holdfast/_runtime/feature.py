@@ -1,0 +1,116 @@
+"""The seams at which features meet the runtime. The runtime names no feature: it calls what is installed.
+
+A feature is one `Feature`, declared in the `runtime` module of its folder. The front installs all of
+them in one static tuple; tests of the core install none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from holdfast._engine.journal.entries import Draft, Entry
+from holdfast._engine.journal.history import History
+from holdfast._engine.journal.rows import Change, Lease, Message, RunRow, Write
+from holdfast._engine.scripts.stops import Unwind
+
+NOTHING: Mapping[Any, Any] = {}
+
+
+class CommitListener:
+    """What one feature learns of the runs of one engine. A listener never fails a run."""
+
+    def wrote(self, write: Write) -> None:
+        """A write of a run is committed."""
+
+    def noticed(self, row: RunRow, entry: Entry) -> None:
+        """The store has written an entry by itself when this process asked for the run."""
+
+    def traced(self, flow: str) -> None:
+        """An attempt had a span of a trace."""
+
+    def left(self, run_no: int) -> None:
+        """This process executes a run no longer."""
+
+    def works_in(self, slots: Any) -> None:
+        """A worker has these slots from now on, or none any more."""
+
+    def beat(self) -> None:
+        """A few seconds have passed."""
+
+    def close(self) -> None:
+        """The engine closes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A message that is a decision about a run: whoever owns the run makes the entry of it."""
+
+    write: Callable[[Any, Lease, History, Message, int], Write | None]
+    """(engine, lease, whole history, message, now) → the write that takes it in; None: too late."""
+    stops: Callable[[Message], bool] = lambda _message: False
+    """Whether it stops a run that was just claimed, before its journal is read."""
+    at_end: bool = False
+    """Whether it replaces the entry by which an execution gives the run back."""
+
+
+class PeriodicJob:
+    """What a worker does now and then for a feature, between taking runs."""
+
+    def run(self) -> int | None:
+        """Do what is due; return when to look again, by the store's clock, if that is known."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """What a feature adds to the runtime; each part is optional."""
+
+    name: str
+    record_start: Callable[[Any, dict[str, Any]], None] | None = None
+    """(engine, facts): add what is recorded when a run starts."""
+    begin: Callable[..., None] | None = None
+    """(execution, is_new=…): a claimed run is loaded, and its flow not yet called."""
+    derive_changes: Callable[[Any, list[Draft]], list[Change]] | None = None
+    """(execution, entries): what else the transaction of these entries changes."""
+    unwind_for: Callable[[Any, BaseException], Unwind | None] | None = None
+    """(execution, error): how the run stops that raised this error, if not by failing."""
+    performers: Mapping[type, Callable[[Any, Any], Any]] = dataclasses.field(
+        default_factory=dict[type, Callable[[Any, Any], Any]]
+    )
+    """What performs a request of a script, by the type of the request: (execution, request)."""
+    messages: Mapping[str, Callable[[Any, Message], None]] = dataclasses.field(
+        default_factory=dict[str, Callable[[Any, Message], None]]
+    )
+    """What takes a message to a run that is at work here, by its kind: (execution, message)."""
+    decisions: Mapping[str, Decision] = dataclasses.field(default_factory=dict[str, Decision])
+    """Messages that are decisions about a run, by their kind."""
+    periodic: Callable[[Any, Callable[[], Mapping[str, Any]]], PeriodicJob] | None = None
+    """(engine, flows): what a worker does now and then."""
+    listener: Callable[[Any], CommitListener] | None = None
+    """(engine): what counts the writes of an engine."""
+
+
+class Installed:
+    """The installed features, sorted by seam, so that one that is not used costs no call."""
+
+    def __init__(self) -> None:
+        self.install(())
+
+    def install(self, features: Iterable[Feature]) -> None:
+        """Make these the features of this process."""
+        self.features = tuple(features)
+        self.record_start = tuple(it.record_start for it in self.features if it.record_start)
+        self.begin = tuple(it.begin for it in self.features if it.begin)
+        self.derive_changes = tuple(it.derive_changes for it in self.features if it.derive_changes)
+        self.unwind_for = tuple(it.unwind_for for it in self.features if it.unwind_for)
+        self.periodic = tuple(it.periodic for it in self.features if it.periodic)
+        self.listener = tuple(it.listener for it in self.features if it.listener)
+        self.performers = {kind: fn for it in self.features for kind, fn in it.performers.items()}
+        self.messages = {kind: fn for it in self.features for kind, fn in it.messages.items()}
+        self.decisions = {kind: way for it in self.features for kind, way in it.decisions.items()}
+
+
+installed = Installed()
+"""The features of this process."""
