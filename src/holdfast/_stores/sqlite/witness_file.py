@@ -51,6 +51,15 @@ class Slot(msgspec.Struct, frozen=True):
     anchor: Anchor | None = None
     """The store's clock when it was written."""
 
+    def is_newer_than(self, row: StoreRow) -> bool:
+        """Tell whether it says more than a row of the same store."""
+        return (
+            self.store_id == row.store_id
+            and self.incarnation == row.incarnation
+            and self.commits > row.commits
+            and not self.lost
+        )
+
 
 class Witness:
     """The file, kept open by one handle of a store."""
@@ -102,7 +111,8 @@ class Witness:
         )
         assert self._handle is not None
         try:
-            if self._is_newer(row):
+            there = _decode(os.pread(self._handle, SLOT_BYTES, _offset(row.commits)))
+            if there is not None and there.is_newer_than(row):
                 return  # Another process committed after us and was quicker to say so.
             os.pwrite(self._handle, form + _CRC.pack(zlib.crc32(form)) + _PAD, _offset(row.commits))
         except OSError as error:
@@ -111,17 +121,6 @@ class Witness:
                 f"{self.path} cannot be written: {error.strerror}; what was acknowledged stands: "
                 "free some space if there is none, then open the store again"
             ) from error
-
-    def _is_newer(self, row: StoreRow) -> bool:
-        assert self._handle is not None
-        there = _decode(os.pread(self._handle, SLOT_BYTES, _offset(row.commits)))
-        return (
-            there is not None
-            and there.store_id == row.store_id
-            and there.incarnation == row.incarnation
-            and there.commits > row.commits
-            and not there.lost
-        )
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
