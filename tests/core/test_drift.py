@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast._engine.decisions.redo import behind, decided_drafts, effects_behind, redo_facts
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.step_keys import are_parallel, scope_of
 from holdfast._engine.scripts.doubt_policies import may_send
 from holdfast._features.drift.comparison import CodeNow, StepNow, found
-from holdfast._features.drift.model import Change
 from holdfast.errors import RunHeld, UsageError
 from tests.core.test_history import Journal as Plain
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import Retry, emit, flow, step
-from holdfast._features.drift.model import Change
+from holdfast._engine.journal.drift_record import Change
 from holdfast._operator.cli.entry_lines import summary_of
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain.status_report import explain

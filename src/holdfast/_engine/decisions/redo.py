@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.drift_record import Change, changes_of
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.lifecycle import HeldReason
 from holdfast._engine.journal.step_keys import are_parallel, is_undo, scope_of
 from holdfast._engine.journal.superseded import came_after, starting_over, turns_lost
-from holdfast._features.drift.model import Change, changes_of
 from holdfast.errors import RunHeld, UsageError
 
 GO_ON, REDO = "keep", "redo"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast._engine.journal.drift_record import Gap
 from holdfast._engine.journal.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
 from holdfast._engine.journal.lifecycle import ClaimedBecause
 from holdfast._engine.journal.step_keys import is_undo, scope_of
 from holdfast._engine.journal.step_record import Accepted, Record, State, facts
-from holdfast._features.drift.model import Gap
 from holdfast.errors import Corrupt
 
 DOES_NOT_FIT = b'{"why":"does_not_fit"'

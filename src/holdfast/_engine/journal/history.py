@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from holdfast._engine.journal.drift_record import Gap
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.fold import FOLD, Folding
 from holdfast._engine.journal.lifecycle import Status, next_status
 from holdfast._engine.journal.reach import Reach
 from holdfast._engine.journal.step_keys import name_of
 from holdfast._engine.journal.step_record import OUTCOMES, Accepted, Record, State, facts
-from holdfast._features.drift.model import Gap
 from holdfast.errors import Corrupt
 
 __all__ = ["OUTCOMES", "Divergence", "History", "Record", "State"]

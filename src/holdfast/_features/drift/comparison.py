@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.decisions.redo import behind, effects_behind
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.step_keys import is_undo, name_of
 from holdfast._engine.journal.step_record import STEP, facts
 from holdfast._engine.scripts import doubt_policies
 from holdfast._engine.values.durations import shown
-from holdfast._features.drift.model import DEFAULTS, Change
+from holdfast._features.drift.model import DEFAULTS
 
 USED = ("model", "prompt", "tools")
 """What `usage` says of a model call that is compared by name, like declared versions."""

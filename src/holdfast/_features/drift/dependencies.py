@@ -18,6 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast._engine.decisions import redo
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import Record, State
 from holdfast._engine.journal.step_keys import check_label, quoted
@@ -27,7 +28,7 @@ from holdfast._engine.scripts.requests import Append, Call, Called, Note, Script
 from holdfast._engine.scripts.step_script import find, replayed
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._features.drift import runtime as gap
-from holdfast._features.drift.model import DEFAULTS, AfterGap, Change, Policy, checked_policy
+from holdfast._features.drift.model import DEFAULTS, AfterGap, Policy, checked_policy
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.execution import Execution

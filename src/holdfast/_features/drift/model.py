@@ -10,8 +10,8 @@ and a policy says what becomes of it:
     ask     the run is held until somebody says one of the two
     fail    the flow, or the run, gets `Drifted`
 
-`Gap` is what the fold of a journal remembers for it; `comparing` finds the changes, `repeating` says
-what would be done again.
+`_engine/journal/drift_record.py` is what the fold of a journal remembers; `comparison` finds the changes,
+`_engine/decisions/redo.py` says what would be done again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import msgspec
-
-from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.drift_record import Change
 from holdfast.errors import UsageError
 
 Policy = Literal["keep", "redo", "hold", "fail"]
@@ -30,135 +28,6 @@ NO_REDO = frozenset({"flow", "key"})
 """Kinds of change that no step stands for: there is nothing to begin again from."""
 DEFAULTS: dict[str, Policy] = {"fact": "hold", "expired": "hold", "key": "hold"}
 """What else changes (code, models, prompts) is noted: recorded outcomes are replayed as they are."""
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One thing that is not as it was when the run recorded it."""
-
-    kind: str
-    """`flow` and `step` (code), `fact` (watched), `expired`, `key`, or the name of a version, such as
-    `model` or `prompt`."""
-    name: str
-    """Which one: the name of the flow, the step or the fact."""
-    was: str
-    now: str
-    policy: str
-    steps: tuple[str, ...] = ()
-    """Recorded steps that it concerns."""
-    effects: tuple[str, ...] = ()
-    """Effects that a redo would execute again."""
-    did: str = ""
-    """What became of it: `keep`, `redo`, `hold`, `fail`, of a key `in_doubt`; empty while nothing
-    has."""
-
-    @property
-    def token(self) -> str:
-        """Return under which name a run remembers that it was told."""
-        return f"{self.kind}:{self.steps[0] if self.kind == 'fact' else self.name}"
-
-    def __str__(self) -> str:
-        return f"{what_it_is(self.kind, self.name)} {self._how()}"
-
-    def _how(self) -> str:
-        if self.kind in ("expired", "key"):
-            return f"{self.was}, and {self.now}"
-        if self.kind in ("flow", "step"):
-            return f"was changed ({self.was} is {self.now} now)"
-        return f"was {self.was}, and is {self.now} now"
-
-
-def what_it_is(kind: str, name: str) -> str:
-    """Return how people call what has changed."""
-    known = {
-        "flow": f"the code of flow {name}",
-        "step": f"the code of step {name}",
-        "fact": f"the fact {name}",
-        "expired": f"the result of {name}",
-        "key": f"the idempotency key of {name}",
-    }
-    return known.get(kind, f"{kind} of step {name}")
-
-
-class Gap:
-    """What a journal says of the gap before the last claim, and of what was found in gaps."""
-
-    __slots__ = (
-        "_decided",
-        "accepted",
-        "before",
-        "broken",
-        "claim",
-        "found_last",
-        "free",
-        "last",
-        "previous",
-    )
-
-    def __init__(self) -> None:
-        self.last: Entry | None = None
-        """The newest entry."""
-        self.before: Entry | None = None
-        """The last entry before the last claim."""
-        self.claim: Entry | None = None
-        self.previous: Entry | None = None
-        """The claim before the last one, among the entries that were read."""
-        self.accepted: dict[str, str] = {}
-        """What was told and gone on with: by token, what it is now."""
-        self.broken: dict[str, dict[str, Any]] = {}
-        """Watched facts whose change the flow was told as an error, by step."""
-        self.found_last: dict[str, Any] = {}
-        self.free = False
-        """Whether the last claim follows a person's decision about a change."""
-        self._decided = False
-
-    def claimed(self, entry: Entry) -> None:
-        """A process takes the run up."""
-        self.before, self.previous, self.claim = self.last, self.claim, entry
-        self.free, self._decided = self._decided, False
-
-    def decided(self, data: Mapping[str, Any]) -> None:
-        """Somebody took the run up again, perhaps with a word on what has changed."""
-        self.accepted.update(data.get("accepted", {}))
-        self._decided = "drift" in data
-
-    def found(self, data: dict[str, Any]) -> None:
-        """Something was found to have changed."""
-        self.found_last = data
-        for change in changes_of(data):
-            # A result that went bad is accepted for a time, which stands in `accepted` below.
-            if change.did in ("keep", "redo", "in_doubt") and change.kind != "expired":
-                self.accepted[change.token] = change.now
-            if change.did == "fail" and change.kind == "fact":
-                self.broken[change.steps[0]] = {"was": change.was, "now": change.now}
-        self.accepted.update(data.get("accepted", {}))
-
-    def forget(self, step: str) -> None:
-        """A step is superseded: what was told of it says nothing of the next one."""
-        self.broken.pop(step, None)
-
-    @property
-    def is_first(self) -> bool:
-        """Whether nobody was at work on the run before the last claim."""
-        return self.before is None or self.before.kind is Kind.RUN_STARTED
-
-    @property
-    def was_asked_for(self) -> bool:
-        """Whether the run itself waited for something meanwhile, and was given back for that."""
-        if self.before is None or self.before.kind is not Kind.RUN_WAITING:
-            return False
-        return self.claim is not None and b'"why":"free"' in self.claim.body
-
-    @property
-    def length_us(self) -> int:
-        """How long nothing was written, before the last claim."""
-        if self.before is None or self.claim is None:
-            return 0
-        return max(0, self.claim.at_us - self.before.at_us)
-
-
-def changes_of(data: Mapping[str, Any]) -> list[Change]:
-    """Return the changes that an entry tells."""
-    return [msgspec.convert(told, Change) for told in data.get("changes", ())]
 
 
 def checked_policy(policy: object, kind: str, what: str) -> Policy:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import Lease, RunRow
 from holdfast._engine.journal.step_record import Record
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._features.drift.comparison import CodeNow
-from holdfast._features.drift.model import AfterGap, Change
+from holdfast._features.drift.model import AfterGap
 from holdfast._features.drift.runtime import code_now, names_in
 from holdfast._runtime import registry
 from holdfast._runtime.execution.execution import Execution

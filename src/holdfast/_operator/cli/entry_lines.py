@@ -8,8 +8,8 @@ from typing import Any, cast
 from rich.console import Console
 from rich.text import Text
 
+from holdfast._engine.journal.drift_record import changes_of
 from holdfast._engine.journal.entries import Kind
-from holdfast._features.drift.model import changes_of
 from holdfast._operator.cli.session import print_line
 from holdfast._operator.cli.tables import STYLES
 from holdfast._operator.read.entry_views import EntryView

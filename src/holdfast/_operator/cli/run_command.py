@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast._engine.decisions.command_lines import command as command_line
 from holdfast._engine.decisions.resume import facts_of
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
 from holdfast._features.drift.comparison import ResumePreview
-from holdfast._features.drift.model import Change
 from holdfast._operator.cli.child_process import module_named
 from holdfast._operator.cli.decision_commands import OBJECT, parsed
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK

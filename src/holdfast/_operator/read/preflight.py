@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast._engine.decisions.redo import effects_behind
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import History, Record
 from holdfast._engine.journal.lifecycle import ENDED
@@ -21,7 +22,7 @@ from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._features.drift import comparison
 from holdfast._features.drift.comparison import CodeNow, ResumePreview
-from holdfast._features.drift.model import DEFAULTS, Change
+from holdfast._features.drift.model import DEFAULTS
 from holdfast._operator.read.run_views import may_be_taken
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
