@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast import Retry, ask, effect, flow, step
+from holdfast._features.measures.runtime import measuring
 from holdfast._operator.read import store_metrics as store_side
 from holdfast._operator.read.metrics_merge import Family, Sums, collected, text_of
 from holdfast._operator.read.store_metrics import store_metrics
@@ -197,7 +198,7 @@ def test_a_quarantine_is_counted_by_who_finds_it(holdfast_store, counted):
             assert time.monotonic() < limit_s
             time.sleep(0.01)
     assert value(counted.text(), "runs_held_total", **where) == 2
-    holdfast_store.engine.measuring.flush()
+    measuring(holdfast_store.engine).flush()
     assert sum(it or 0 for it in [*trends(holdfast_store.kept).totals.runs_held]) == 2
 
 

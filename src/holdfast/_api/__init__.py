@@ -1,18 +1,15 @@
-"""The typed front. It installs the features, so that the runtime has them however it is reached.
+"""The typed front. It installs the features: a new one adds its line to the tuple."""
 
-A new feature adds its line to the tuple; nothing else outside its folder names it.
-"""
-
-from holdfast._features.alerts.runtime import FEATURE as ALERTS
-from holdfast._features.budgets.runtime import FEATURE as BUDGETS
-from holdfast._features.drift.runtime import FEATURE as DRIFT
-from holdfast._features.measures.runtime import FEATURE as MEASURES
-from holdfast._features.memory.reads import FEATURE as MEMORY
-from holdfast._features.questions.lookup import FEATURE as QUESTIONS
-from holdfast._features.retention.runtime import FEATURE as RETENTION
-from holdfast._features.rollback.runtime import FEATURE as ROLLBACK
-from holdfast._features.schedules.runtime import FEATURE as SCHEDULES
-from holdfast._features.watchdog.watchdog_loop import FEATURE as WATCHDOG
+from holdfast._features.alerts import FEATURE as ALERTS
+from holdfast._features.budgets import FEATURE as BUDGETS
+from holdfast._features.drift import FEATURE as DRIFT
+from holdfast._features.measures import FEATURE as MEASURES
+from holdfast._features.memory import FEATURE as MEMORY
+from holdfast._features.questions import FEATURE as QUESTIONS
+from holdfast._features.retention import FEATURE as RETENTION
+from holdfast._features.rollback import FEATURE as ROLLBACK
+from holdfast._features.schedules import FEATURE as SCHEDULES
+from holdfast._features.watchdog import FEATURE as WATCHDOG
 from holdfast._runtime.feature import installed
 
 FEATURES = (

@@ -24,13 +24,13 @@ class Fake:
             self._result if callable(self._result) else _constant(self._result)
         )
         if inspect.iscoroutinefunction(self._real):
-            self._settings.fn = _as_async(answer)
+            self._settings.replace(_as_async(answer))
         else:
-            self._settings.fn = answer
+            self._settings.replace(answer)
 
     def __exit__(self, *exc: object) -> None:
         assert self._real is not None
-        self._settings.fn = self._real
+        self._settings.replace(self._real)
 
 
 def _constant(result: Any) -> Callable[..., Any]:

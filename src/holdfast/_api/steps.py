@@ -124,6 +124,19 @@ class Settings(registry.RegisteredStep):
             registry.effects.update(dict.fromkeys((self.name, *self.aliases), self))
         if undo is not None:
             declare_undo(self, undo)
+        self.made_by: bytes | None = None
+        """What is recorded with each outcome, where that is the same for all calls."""
+
+    def replace(self, fn: Callable[..., Any]) -> None:
+        """Call another function from now on, as tests do."""
+        self.fn, self.made_by = fn, None
+
+    def made_now(self) -> bytes:
+        """Return what is recorded with the outcome of a call that begins now."""
+        made_by: bytes = self.drift.made_by(self.fn)
+        if not self.drift.has_versions:
+            self.made_by = made_by
+        return made_by
 
 
 class Recorded(Generic[P, R]):
@@ -222,17 +235,16 @@ class Recorded(Generic[P, R]):
         signature, spec = settings.signature, settings.spec
         arguments = signature.bind(args, kwargs)
         recorded = signature.recorded(arguments) if signature.hidden else arguments
-        position: int | None
-        if step_key is None:  # As `key_override.take` does, with one call less for most steps.
-            check_owner(frame, settings.name)
-            key, position = frame.scope.take(settings.name)
-        else:
+        if step_key is not None:
             key, position = key_override.take(
                 frame,
                 settings.name,
                 step_key,
                 lambda: digest_of(execution, settings.name, recorded),
             )
+        else:  # As `key_override.take` does, with one call less for most steps.
+            check_owner(frame, settings.name)
+            key, position = frame.scope.take(settings.name)
         history = execution.history
         if settings.aliases:
             key = history.known_key(key, settings.aliases)
@@ -250,6 +262,7 @@ class Recorded(Generic[P, R]):
                 node = b""
             else:
                 node = execution.values.encode(recorded, f"{key}: argument")
+        made_by = b"" if is_done else settings.made_by or settings.made_now()
         call = StepCall(
             spec=spec,
             key=key,
@@ -262,7 +275,7 @@ class Recorded(Generic[P, R]):
             args_now=None
             if record is None or record.args_digest == digest
             else argument_diff.now(record, digest, recorded, key, execution.values.redact),
-            made_by=b"" if is_done else settings.drift.made_by(settings.fn),
+            made_by=made_by,
         )
         if spec.effect and business_key is None:
             call.idempotency_key = execution.derived_key(key)

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -52,6 +53,8 @@ LEAVING_S = 5.0
 """How long who wants a run waits for an execution here whose last write is through."""
 LIMITS = "Look at the limits of threads and memory (`ulimit -u`, pids of the container)"
 THREADS_MAX = 256
+HEARD_TOGETHER = 64
+"""How many committed writes are kept for the listeners of features at most."""
 DEFAULT_URL = "sqlite:///holdfast.db"
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -96,6 +99,7 @@ class Engine:
         self.listeners: tuple[CommitListener, ...] = tuple(
             make(self) for make in installed.listener
         )
+        self._unheard: deque[Write] = deque()
         self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
         self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
@@ -133,11 +137,23 @@ class Engine:
         return self._owner
 
     def wrote(self, write: Write) -> None:
-        """A write of a run is committed: it is counted, and told to observers."""
-        for listener in self.listeners:
-            listener.wrote(write)
+        """A write of a run is committed. Observers are notified now, listeners of features soon."""
+        if self.listeners:
+            self._unheard.append(write)
+            if len(self._unheard) >= HEARD_TOGETHER:
+                self.hear()
         if observer_registry.observers:
             observer_registry.wrote(self.kept, write)
+
+    def hear(self) -> None:
+        """Notify the listeners of features of what was committed since the last time."""
+        writes: list[Write] = []
+        with contextlib.suppress(IndexError):  # Another thread may take some of them.
+            while True:
+                writes.append(self._unheard.popleft())
+        if writes:
+            for listener in self.listeners:
+                listener.wrote(writes)
 
     # -- runs at work --------------------------------------------------------------------------
 
@@ -183,6 +199,7 @@ class Engine:
                 return
             del self._active[execution.run_id]
             self._left.notify_all()
+        self.hear()
         for listener in self.listeners:
             listener.left(execution.run_no)
         observer_registry.left(execution)

@@ -1,13 +1,13 @@
 """The seams at which features meet the runtime. The runtime names no feature: it calls what is installed.
 
-A feature is one `Feature`, declared in the `runtime` module of its folder. The front installs all of
-them in one static tuple; tests of the core install none.
+A feature is one `Feature`, declared by the package of its folder, which imports its chapters when they
+are needed. The front installs all of them in one static tuple; tests of the core install none.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast._engine.journal.entries import Draft, Entry
@@ -21,8 +21,8 @@ NOTHING: Mapping[Any, Any] = {}
 class CommitListener:
     """What one feature learns of the runs of one engine. A listener never fails a run."""
 
-    def wrote(self, write: Write) -> None:
-        """A write of a run is committed."""
+    def wrote(self, writes: Sequence[Write]) -> None:
+        """These writes are committed, some of them a while ago; see `Engine.hear`."""
 
     def noticed(self, row: RunRow, entry: Entry) -> None:
         """The store has written an entry by itself when this process asked for the run."""
@@ -70,8 +70,8 @@ class Feature:
     name: str
     record_start: Callable[[Any, dict[str, Any]], None] | None = None
     """(engine, facts): add what is recorded when a run starts."""
-    begin: Callable[..., None] | None = None
-    """(execution, is_new=…): a claimed run is loaded, and its flow not yet called."""
+    begin: Callable[[Any, bool], None] | None = None
+    """(execution, whether the run is new): a claimed run is loaded, and its flow not yet called."""
     derive_changes: Callable[[Any, list[Draft]], list[Change]] | None = None
     """(execution, entries): what else the transaction of these entries changes."""
     unwind_for: Callable[[Any, BaseException], Unwind | None] | None = None

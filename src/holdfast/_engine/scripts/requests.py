@@ -60,7 +60,7 @@ class Undoes(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """What a feature demands of every attempt of one call, such as an approval or a budget.
+    """What a feature demands of every attempt of one call.
 
         before      a script that runs before an attempt; it may wait, or stop the run
         facts       what the intent of an effect says about it

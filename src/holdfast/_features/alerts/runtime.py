@@ -22,7 +22,7 @@ from holdfast._features.alerts import model as alerts
 from holdfast._features.alerts.model import Alert
 from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._runtime import observer_registry
-from holdfast._runtime.feature import Feature, PeriodicJob
+from holdfast._runtime.feature import PeriodicJob
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -197,12 +197,9 @@ if hasattr(os, "register_at_fork"):
 class AlertSweep(PeriodicJob):
     """Looks at held and failed runs now and then, in a worker."""
 
-    def __init__(self, engine: Engine, _flows: object) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def run(self) -> None:
         """Look, if somebody wants to be told of them."""
         sweep(self._engine)
-
-
-FEATURE = Feature(name="alerts", periodic=AlertSweep)

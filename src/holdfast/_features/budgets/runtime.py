@@ -15,7 +15,6 @@ from holdfast._engine.scripts.requests import StepCall
 from holdfast._features.budgets import prices
 from holdfast._features.budgets.model import BudgetGate, Spending, nanos, new_pot
 from holdfast._runtime import log as logs
-from holdfast._runtime.feature import Decision, Feature
 from holdfast._stores.families import pot_of
 
 if TYPE_CHECKING:
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from holdfast._runtime.execution.execution import Execution
 
 Cost = float | Callable[..., Any] | None
-
-BUDGET_RAISED = "budget_raised"
-"""The kind of a message that says so; the pot itself is raised already."""
 
 _unpriced: set[str] = set()
 """Models without a price that the log has told of already."""
@@ -75,16 +71,16 @@ def budget_raised(message: Message) -> Draft:
     return Draft(Kind.BUDGET_RAISED, message.at_us, body=message.body)
 
 
-def _take_in(execution: Execution, message: Message) -> None:
+def take_in(execution: Execution, message: Message) -> None:
+    """Write the entry of a raise beside the run's work."""
     entry = budget_raised(message)
     execution.recorder.write(
         [entry], execution.recorder.in_background, changes=[TakeMessage(message.message_id)]
     )
 
 
-def _decided(
-    _engine: Engine, lease: Lease, _history: History, message: Message, _at_us: int
-) -> Write:
+def decided(lease: Lease, message: Message) -> Write:
+    """Return the write of a raise that came while this process had the run."""
     return Write(lease, [budget_raised(message)])
 
 
@@ -130,9 +126,8 @@ def _tell(model: str) -> None:
     )
 
 
-def _begin(execution: Execution, *, is_new: bool) -> None:
+def begin(execution: Execution) -> None:
     """Give each call of a run with a budget a gate."""
-    del is_new
     budget = opened(execution.engine, execution.lease.row, execution.history)
     if budget is not None:
         execution.gates.append(budget)
@@ -141,11 +136,3 @@ def _begin(execution: Execution, *, is_new: bool) -> None:
 def budget_of(execution: Execution) -> RunBudget | None:
     """Return the budget of a run at work."""
     return next((it for it in execution.gates if isinstance(it, RunBudget)), None)
-
-
-FEATURE = Feature(
-    name="budgets",
-    begin=_begin,
-    messages={BUDGET_RAISED: _take_in},
-    decisions={BUDGET_RAISED: Decision(write=_decided)},
-)

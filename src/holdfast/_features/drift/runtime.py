@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._engine.decisions.redo import effects_behind, held_for, redo_facts
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ClaimedBecause
@@ -30,12 +31,11 @@ from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.durations import micros
 from holdfast._features.drift import comparison
 from holdfast._features.drift.comparison import CodeNow, ResumePreview, StepNow
-from holdfast._features.drift.model import AfterGap, Change, checked_policies, checked_policy
+from holdfast._features.drift.model import AfterGap, checked_policies, checked_policy
 from holdfast._runtime import registry
 from holdfast._runtime.execution.fingerprints import of_code, version_text
 from holdfast._runtime.execution.frames import current
 from holdfast._runtime.execution.signatures import fingerprint as of_source
-from holdfast._runtime.feature import Feature
 from holdfast._stores import lineage
 from holdfast.errors import Drifted, RunHeld, UsageError
 
@@ -71,6 +71,11 @@ class StepDrift:
         if versions is not None and not callable(versions):
             self._told(versions)
         self._versions = versions
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether versions are declared, which may change from call to call."""
+        return self._versions is not None
 
     def versions(self) -> dict[str, str]:
         """Return what the step uses now: its model, its prompt."""
@@ -356,11 +361,7 @@ def write(
     return facts
 
 
-def _begin(execution: Execution, *, is_new: bool) -> None:
-    """Compare what a run uses with what it used before, unless it has just started."""
-    execution.slot(AfterGap).compares = not is_new
-    if not is_new:
-        execution.recorder.derive_entries.append(used_since)
-
-
-FEATURE = Feature(name="drift", begin=_begin)
+def compare(execution: Execution) -> None:
+    """Compare what a run uses with what it used before."""
+    execution.slot(AfterGap).compares = True
+    execution.recorder.derive_entries.append(used_since)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._engine.journal.entries import Entry
@@ -18,7 +19,7 @@ from holdfast._engine.journal.rows import RunRow, Write
 from holdfast._features.measures.model import MINUTE_US, Counts, Measure, minute_of
 from holdfast._features.measures.tally import Tally
 from holdfast._runtime import log as logs
-from holdfast._runtime.feature import CommitListener, Feature
+from holdfast._runtime.feature import CommitListener
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -55,17 +56,18 @@ class Measuring(CommitListener):
 
     # -- what is counted -----------------------------------------------------------------------
 
-    def wrote(self, write: Write) -> None:
-        """A write of a run is committed."""
-        if not write.drafts or self._is_off:
+    def wrote(self, writes: Sequence[Write]) -> None:
+        """Count writes that are committed."""
+        if self._is_off:
             return
-        try:
-            with self._lock:
-                self._tally.wrote(write.lease.row, write.drafts)
-        except Exception as error:  # Who waits for the write is not to suffer from it.
-            if not self._complained:
-                logs.failure("a write could not be counted; runs go on", error=error)
-            self._complained = True
+        with self._lock:
+            for write in writes:
+                try:
+                    self._tally.wrote(write.lease.row, write.drafts)
+                except Exception as error:  # The caller of a run does not suffer from it.
+                    if not self._complained:
+                        logs.failure("a write could not be counted; runs go on", error=error)
+                    self._complained = True
 
     def noticed(self, row: RunRow, entry: Entry) -> None:
         """The store has written an entry by itself when this process asked for the run."""
@@ -140,6 +142,7 @@ class Measuring(CommitListener):
     def _write(self, minute_us: int, *, ends: bool = False) -> None:
         if self._is_off:
             return
+        self._engine.hear()
         with self._writing:
             with self._lock:
                 process = self._name()
@@ -193,6 +196,3 @@ class Measuring(CommitListener):
 def measuring(engine: Engine) -> Measuring:
     """Return what counts for an engine."""
     return next(it for it in engine.listeners if isinstance(it, Measuring))
-
-
-FEATURE = Feature(name="measures", listener=Measuring)

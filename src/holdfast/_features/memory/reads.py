@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from holdfast._engine.journal.rows import Memo
 from holdfast._engine.scripts.requests import Recall, StepCall
 from holdfast._features.memory.model import PAGE, Told, overlaid, told
-from holdfast._runtime.feature import Feature
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution.execution import Execution
@@ -56,6 +55,3 @@ def _settle(execution: Execution) -> None:
         execution.engine.committer.pass_through(ticket)
         if execution.recorder.memory_write is ticket:
             execution.recorder.memory_write = None
-
-
-FEATURE = Feature(name="memory", performers={Recall: recalled})

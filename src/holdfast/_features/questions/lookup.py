@@ -6,11 +6,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from holdfast._engine.journal.changes import ALL, CloseQuestion
-from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.inbox_messages import next_number
 from holdfast._engine.journal.rows import NO_SKIPS, Change
 from holdfast._engine.scripts.requests import FindQuestion, FoundQuestion, Script, StepCall
-from holdfast._runtime.feature import Feature
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,24 +66,12 @@ def _one_line(
             execution.slot(Asking).lines.pop(name, None)
 
 
-ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_CANCELLED, Kind.RUN_ROLLED_BACK})
-"""Entries after which nobody waits for an answer. A failed run may be taken up again, and goes on
-with its questions."""
-
-
-def closed_by(execution: Execution, drafts: list[Draft]) -> list[Change]:
-    """Return which questions a write closes: all, if it ends the run and that may have asked any.
-    What a resume has not read may hold one too."""
-    if not any(draft.kind in ENDS for draft in drafts):
-        return []
+def closed_at_end(execution: Execution) -> list[Change]:
+    """Return which questions the end of a run closes: all, if it may have asked any. What a resume
+    has not read may hold one too."""
     if execution.slot(Asking).any or execution.lease.row.skips != NO_SKIPS:
         return [CloseQuestion(ALL)]
     past = execution.history
     records = (*past.records.values(), *past.superseded)
     asked = any(it.begun is not None and it.begun.kind is Kind.QUESTION_ASKED for it in records)
     return [CloseQuestion(ALL)] if asked else []
-
-
-FEATURE = Feature(
-    name="questions", derive_changes=closed_by, performers={FindQuestion: find_question}
-)

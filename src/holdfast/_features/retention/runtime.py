@@ -11,7 +11,7 @@ from holdfast._features.retention.model import Asked
 from holdfast._features.retention.store import Sweeper, Swept
 from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
-from holdfast._runtime.feature import Feature, PeriodicJob
+from holdfast._runtime.feature import PeriodicJob
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -60,6 +60,3 @@ class Broom(PeriodicJob):
                 yield from (swept for swept in Sweeper(kept, asked).sweep() if swept.removed)
         sweeping.tidy(kept)
         sweeping.drop_measures(kept)
-
-
-FEATURE = Feature(name="retention", periodic=Broom)

@@ -36,12 +36,8 @@ from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.inbox import absorb
 from holdfast._runtime.execution.interrupt_shield import Shield
 from holdfast._runtime.execution.run_end import Continuation, Ending
-from holdfast._runtime.feature import Decision, Feature
 from holdfast._stores.families import open_children
 from holdfast.errors import Rollback, RunHeld, RunRolledBack
-
-ROLLBACK = "rollback"
-"""The kind of a message that asks for one."""
 
 
 class RollBack(Continuation):
@@ -272,7 +268,7 @@ def _asks_for_rollback(error: BaseException) -> Rollback | None:
     return None
 
 
-def _unwind_for(execution: Execution, error: BaseException) -> RollBack | None:
+def unwind_for(execution: Execution, error: BaseException) -> RollBack | None:
     """Return what stops a run whose flow raised `Rollback`."""
     asked = _asks_for_rollback(error)
     if asked is None:
@@ -281,14 +277,14 @@ def _unwind_for(execution: Execution, error: BaseException) -> RollBack | None:
     return RollBack(execution.run_id, Wanted("flow", reason))
 
 
-def _asked(execution: Execution, message: Message) -> None:
+def take_in(execution: Execution, message: Message) -> None:
     """Stop a run at work, because somebody wants what it did undone."""
     if execution.history.rollback is None:
         wanted = msgspec.json.decode(message.body, type=Wanted)
         execution.stop(RollBack(execution.run_id, wanted, [message.message_id]), later=True)
 
 
-def _decided(
+def decided(
     engine: Engine, lease: Lease, history: History, message: Message, at_us: int
 ) -> Write | None:
     """Return the write of a rollback that was asked for while this process had the run."""
@@ -301,11 +297,3 @@ def _decided(
     stopped = control.started_after(history, wanted.to, open_children(engine.kept, row.run_id))
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
     return Write(lease, [asked], row=changes, changes=[*posts, *RUN_ENDS])
-
-
-FEATURE = Feature(
-    name="rollback",
-    unwind_for=_unwind_for,
-    messages={ROLLBACK: _asked},
-    decisions={ROLLBACK: Decision(write=_decided, at_end=True)},
-)

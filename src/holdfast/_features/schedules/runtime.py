@@ -31,7 +31,7 @@ from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.admission import RunRequest, new_run
-from holdfast._runtime.feature import Feature, PeriodicJob
+from holdfast._runtime.feature import PeriodicJob
 from holdfast._runtime.queues import seconds
 from holdfast._runtime.registry import RegisteredFlow
 from holdfast._stores.contract import ScheduleRow
@@ -251,6 +251,3 @@ class Ticker(PeriodicJob):
             return None
         self._written.add(schedule.name)
         return made
-
-
-FEATURE = Feature(name="schedules", periodic=lambda engine, _flows: Ticker(engine))

@@ -20,7 +20,6 @@ from holdfast._features.alerts import runtime as alerting
 from holdfast._features.measures.runtime import measuring
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import (
-    FINDING,
     Finding,
     Found,
     Severity,
@@ -33,7 +32,7 @@ from holdfast._features.watchdog.model import (
 from holdfast._features.watchdog.store import Survey
 from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
-from holdfast._runtime.feature import Decision, Feature, PeriodicJob
+from holdfast._runtime.feature import PeriodicJob
 from holdfast._stores.families import open_children
 from holdfast.errors import HoldfastError, RunError
 
@@ -232,24 +231,13 @@ def take_in(execution: Execution, message: Message) -> None:
     )
 
 
-def _decided(engine: Engine, lease: Lease, history: History, message: Message, at_us: int) -> Write:
+def decided(engine: Engine, lease: Lease, history: History, message: Message, at_us: int) -> Write:
     """Return the write of a finding that was taken while this process had the run."""
     entries = engine.kept.load(lease.row)
     children = open_children(engine.kept, lease.row.run_id)
     return finding_write(lease, history, entries, children, read(message), at_us)
 
 
-def _record_start(engine: Engine, facts: dict[str, Any]) -> None:
-    """Record what the watchdog looks for in a run, if its flow says nothing."""
-    watchdog: Watchdog | None = engine.options.get("watchdog")
-    if watchdog is not None and "watch" not in facts:
-        facts["watch"] = watchdog.limits()
-
-
-FEATURE = Feature(
-    name="watchdog",
-    record_start=_record_start,
-    messages={FINDING: take_in},
-    decisions={FINDING: Decision(write=_decided, stops=lambda it: read(it).did in STOPS)},
-    periodic=Patrol,
-)
+def stops(message: Message) -> bool:
+    """Tell whether a finding stops its run."""
+    return read(message).did in STOPS

@@ -134,7 +134,7 @@ def execution_of(
             history = load(engine, row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
             for begin in installed.begin:
-                begin(execution, is_new=entries is not None)
+                begin(execution, entries is not None)
             if version is not None and version != row.version:
                 execution.recorder.upgrade = Upgrade(row.flow, version)
             if messages is not None:
@@ -317,7 +317,7 @@ def _freed(engine: Engine, row: RunRow, code: str = "") -> RunRow:
 
 
 def resumed(engine: Engine, row: RunRow) -> RunRow:
-    """Take up a failed child again, for a parent that calls it anew; returns its row."""
+    """Take up a failed run again, for a parent that calls it anew; returns its row."""
     _freed(engine, row)
     return engine.kept.get(row.run_id) or row
 

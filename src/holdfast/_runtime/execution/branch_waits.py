@@ -163,7 +163,7 @@ class Waits:
         if execution.unawaited:
             return []
         with self.lock:
-            # A call that waits (for an approval, between two attempts) executes nothing.
+            # A call that waits (for a person, between two attempts) executes nothing.
             still = {wait.request.call.key for wait in self._waits}
             if self._busy > 0 or any(key not in still for key in execution.recorder.open_calls):
                 return []

@@ -19,20 +19,20 @@ class Waker:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._done: deque[Ticket] = deque()
-        self._scheduled = False
+        self._is_due = False
 
     def wake(self, ticket: Ticket) -> None:
         """Have the task that awaits a ticket go on in its loop."""
         self._done.append(ticket)
-        if not self._scheduled:
-            self._scheduled = True
+        if not self._is_due:
+            self._is_due = True
             loop = self._loop()
             if loop is not None:
                 with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
                     loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        self._scheduled = False
+        self._is_due = False
         while self._done:
             future = self._done.popleft().future
             if future is not None and not future.done():

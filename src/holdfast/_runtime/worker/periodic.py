@@ -1,4 +1,4 @@
-"""What a worker does now and then besides taking runs: schedules, and runs that nobody can take."""
+"""What a worker does now and then besides taking runs: jobs of features, and runs that nobody can take."""
 
 from __future__ import annotations
 
