@@ -42,6 +42,14 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_index_lists_every_page():
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link).resolve() for link in links(index.read_text(encoding="utf-8"))}
+    folders = {ROOT / "docs" / name for name in ("handbook", "decisions")}  # They have their own.
+    pages = {page for page in (ROOT / "docs").rglob("*.md") if page.parent not in folders}
+    assert pages - linked - {index} == set()
+
+
 @pytest.mark.parametrize("page", pages_with_links(), ids=title)
 def test_a_link_leads_somewhere(page: Path):
     broken = []
