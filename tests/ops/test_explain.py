@@ -85,7 +85,7 @@ def test_every_finding_is_explained(clock):
         row = store.get("r")
         assert row is not None
         said = explain(store, "r")
-        for finding in watchdog.of_run(store, row, only_open=True):
+        for finding in watchdog.Survey(store).findings(row):
             if finding.severity != "info":
                 kind = finding.kind.replace("_", " ")
                 told[finding.kind] = said.case

@@ -265,6 +265,11 @@ def walk_numbers() -> dict[str, int]:
         "calls_of_a_live_step": len(live.calls),
         "frames_of_a_live_step": live.depth,
         "calls_of_a_replayed_step": len(replayed.calls),
+        "modules_of_features_on_a_live_step": sum(
+            path.startswith("_features/") for path in live.files
+        ),
+        "folds_of_explain": sum(name == "History.fold" for _, name in explain_walk().calls),
+        "loads_of_explain": sum(name.endswith("Store.load") for _, name in explain_walk().calls),
     }
 
 

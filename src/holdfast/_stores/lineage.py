@@ -78,9 +78,20 @@ def fold(
     empty: History | None = None,
 ) -> History:
     """Return the folded history of a run, verified, with what it borrows if it is a fork."""
+    return read(store, row, skips, empty=empty)[1]
+
+
+def read(
+    store: Store,
+    row: RunRow,
+    skips: Sequence[tuple[int, int]] = (),
+    *,
+    empty: History | None = None,
+) -> tuple[list[Entry], History]:
+    """Return the entries of a run, and their fold with what it borrows if it is a fork."""
     entries = store.load(row, skips)
     lent = borrowed(store, row)
-    return fork_history.fold(row.run_id, entries, lent, gaps=bool(skips), empty=empty)
+    return entries, fork_history.fold(row.run_id, entries, lent, gaps=bool(skips), empty=empty)
 
 
 def borrowed(store: Store, row: RunRow) -> Borrowed | None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.history import History
@@ -92,22 +91,21 @@ class Survey:
         self.damaged: list[Corrupt] = []
         """Runs that could not be read."""
 
-    def findings(self, row: RunRow) -> list[Finding]:
-        """Return what is found in a run now, with what was noted of it before. A damaged run is the
-        concern of `verify`."""
+    def findings(
+        self, row: RunRow, journal: tuple[list[Entry], History] | None = None
+    ) -> list[Finding]:
+        """Return what is found in a run now, with what was noted of it before. `journal` is what
+        `lineage.read` returned, if it was read before. `verify` reports a damaged run."""
         try:
-            entries = self._store.load(row)
-            borrowed = lineage.borrowed(self._store, row)
-            history = fork_history.fold(row.run_id, entries, borrowed)
-            return self.findings_in(row, entries, history)
+            entries, history = journal or lineage.read(self._store, row)
+            return self._findings_in(row, entries, history)
         except Corrupt as damage:  # Of the run, or of what is known of the fleet.
             self.damaged.append(damage)
             return []
         except RunDeleted:
             return []
 
-    def findings_in(self, row: RunRow, entries: list[Entry], history: History) -> list[Finding]:
-        """Return what is found in a run that was read before."""
+    def _findings_in(self, row: RunRow, entries: list[Entry], history: History) -> list[Finding]:
         noted = findings.noted_in(entries)
         return [
             found
@@ -222,13 +220,12 @@ def of_store(store: Store) -> Iterator[Finding]:
         yield from survey.findings(row)
 
 
-def of_run(store: Store, row: RunRow, *, only_open: bool = False) -> list[Finding]:
+def of_run(store: Store, row: RunRow) -> list[Finding]:
     """Return what is found in a run now, then what was noted of it and is over."""
-    found = Survey(store).findings(row)
-    if only_open:
-        return found
+    journal = lineage.read(store, row)
+    found = Survey(store).findings(row, journal)
     known = {it.id for it in found}
-    noted = findings.noted_in(store.load(row))
+    noted = findings.noted_in(journal[0])
     return found + [findings.from_journal(row, it) for id_, it in noted.items() if id_ not in known]
 
 
@@ -297,8 +294,7 @@ def _note_ended(store: Store, run_id: str, decision: findings.Decision) -> None:
 
 
 def _write(store: Store, row: RunRow, decision: findings.Decision) -> Any:
-    entries = store.load(row)
-    history = fork_history.fold(row.run_id, entries, lineage.borrowed(store, row))
+    entries, history = lineage.read(store, row)
     children = open_children(store, row.run_id)
     return findings.finding_write(
         Lease(row, acting=True), history, entries, children, decision, store.now_us()

@@ -42,7 +42,7 @@ from holdfast._operator.explain.stranded_runs import (
     who_takes_it,
 )
 from holdfast._operator.read.relatives import deadline_us
-from holdfast._operator.read.run_views import FLOW, existing_row, failed_in, fold, may_be_taken
+from holdfast._operator.read.run_views import FLOW, existing_row, failed_in, may_be_taken
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
 from holdfast._operator.text import clipped, count, length, moment
 from holdfast._stores import lineage
@@ -54,10 +54,10 @@ def explain(store: Store, run_id: str) -> Explanation:
     """Explain a run as it is now."""
     row = existing_row(store, run_id)
     try:
-        past = fold(store, row)
+        journal = lineage.read(store, row)
     except Corrupt as damage:
         return damaged(store, row, damage)
-    return explain_of(store, row, past)
+    return explain_of(store, row, journal[1], watchdog.Survey(store).findings(row, journal))
 
 
 def damaged(store: Store, row: RunRow, damage: Corrupt) -> Explanation:
@@ -65,10 +65,8 @@ def damaged(store: Store, row: RunRow, damage: Corrupt) -> Explanation:
     return _warned(store, _damaged(row, damage))
 
 
-def explain_of(
-    store: Store, row: RunRow, past: History, findings: list[Finding] | None = None
-) -> Explanation:
-    """Explain a run whose history was read before, and perhaps looked through for findings."""
+def explain_of(store: Store, row: RunRow, past: History, findings: list[Finding]) -> Explanation:
+    """Explain a run whose history and findings were read before."""
     case = Case(store, row, past)
     _STATUS[row.status](case)
     about_control(case)
@@ -382,10 +380,8 @@ def about_fork(case: Case) -> None:
 # -- findings of the watchdog -------------------------------------------------------------------
 
 
-def about_findings(case: Case, found: list[Finding] | None = None) -> None:
+def about_findings(case: Case, found: list[Finding]) -> None:
     """Explain the run's open findings, and what the watchdog did about them."""
-    if found is None:
-        found = watchdog.of_run(case.store, case.row, only_open=True)
     known = {action.command for action in case.said.actions}
     told: list[str] = []
     for finding in found:

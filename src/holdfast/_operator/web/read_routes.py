@@ -6,7 +6,6 @@ import datetime as dt
 
 import msgspec
 
-from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.rows import RunRow, version_seen
 from holdfast._engine.telemetry.trace_ids import trace_id_of
@@ -146,15 +145,15 @@ def run(ask: Ask) -> response_models.Run:
     asked: request_models.WholeQuery = ask.query
     store, row = ask.store, run_views.existing_row(ask.store, asked.id)
     try:
-        entries = store.load(row)
-        past = fork_history.fold(row.run_id, entries, lineage.borrowed(store, row))
+        journal = lineage.read(store, row)
+        past = journal[1]
         view = run_views.view_of(store, row, past, plain=True, steps=asked.steps)
     except Corrupt as damage:
         said = explaining.damaged(store, row, damage)
         raise Problem(
             500, "Corrupt", str(damage), run_id=row.run_id, explanation=msgspec.to_builtins(said)
         ) from None
-    found = watchdog.Survey(store).findings_in(row, entries, past)
+    found = watchdog.Survey(store).findings(row, journal)
     told = None
     if row.status in EXPLAINED or found or _is_left(store, row):
         told = explaining.explain_of(store, row, past, found)
