@@ -37,9 +37,9 @@ def wrong_items() -> list[int]:
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
-    "open url": (lambda: opened(3), "open(3): the store is a text such as"),
+    "open url": (lambda: opened(3), "open(3): the store is a string such as"),
     "open lease_s": (lambda: opened(lease_s="x"), "lease_s is seconds above 0"),
-    "open namespace": (lambda: opened(namespace=3), "namespace is a text"),
+    "open namespace": (lambda: opened(namespace=3), "namespace is a string"),
     "Retry attempts": (lambda: retry(attempts="3"), "Retry(attempts='3'): attempts is a whole"),
     "Retry attempts bool": (lambda: retry(attempts=True), "attempts is a whole number"),
     "Retry initial_wait_s": (

@@ -31,7 +31,7 @@ POLL_S = 0.5
 QUIET_S = 0.02
 """How long an awaited stream lets changes gather, so that a busy store is not read all the time."""
 PATIENCE_S = 10.0
-"""How long a cancel waits for the process that has the run, if nothing else is said."""
+"""How long a cancel waits for the run's owner by default."""
 SETTLED = frozenset(
     {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.ROLLED_BACK, Status.HELD}
 )

@@ -117,7 +117,7 @@ class Store(Acting, Housekeeping):
         return run_views.history(self.kept, run_id)
 
     def explain(self, run_id: str) -> Explanation:
-        """Say what is the case, what is known, what is not, and the next safe action."""
+        """Explain a run's state: what is known, what is not, and the safe next actions."""
         from holdfast._operator.explain import status_report
 
         return status_report.explain(self.kept, run_id)
@@ -267,11 +267,11 @@ def open(
     checked_watch("open", watchdog)
     if url is not None and not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(
-            f"open({url!r}): the store is a text such as 'sqlite:///runs.db', "
+            f"open({url!r}): the store is a string such as 'sqlite:///runs.db', "
             "'postgresql://user@host/database' or 'memory:'"
         )
     if not isinstance(namespace, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"open(namespace={namespace!r}): namespace is a text")
+        raise UsageError(f"open(namespace={namespace!r}): namespace is a string")
     if not isinstance(lease_s, int | float) or lease_s <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"open(lease_s={lease_s!r}): lease_s is seconds above 0")
     address = engines.url_at_hand() if url is None else url

@@ -123,9 +123,9 @@ def record_usage(
     tools: Any = None,
     **more: Any,
 ) -> None:
-    """Inside a step: say what a model call used. It is recorded and added up for the run. Without
-    `cost` (dollars), the tokens are priced by what `holdfast.pricing.set_prices` was told of the model. Of
-    `prompt` and `tools` fingerprints are kept: a run that goes on later tells if they are others."""
+    """Inside a step: record what a model call used. The run adds up its tokens and cost. Without
+    `cost_usd`, the prices of `holdfast.pricing.set_prices` apply. Of `prompt` and `tools` only
+    fingerprints are kept: a run that is resumed reports whether they changed."""
     frame = in_step("holdfast.context.record_usage(…)")
     call = frame.call
     assert call is not None

@@ -2,8 +2,8 @@
 
 The recorded call is made beside the consumer, in a task or a thread of its own, and hands on each
 item as it comes; it returns all of them, and that is what is recorded. A replayed call hands on
-nothing and returns everything. The end of the stream is told only after the record is committed: who
-has read to the end will never be asked again. A consumer that goes away early cancels the call, and
+nothing and returns everything. The stream ends only after the record is committed: a
+consumer that has read to the end never sends the request again. A consumer that goes away early cancels the call, and
 so does a crash: nothing is recorded, and it is made again. With `linger_s` the call gets that long to
 end by itself, for consumers that know of the end before it comes. `left` is set when the consumer has
 closed the stream itself.
@@ -55,7 +55,7 @@ class Closer:
         self.wake: Callable[[], None] | None = None
 
     def close(self) -> None:
-        """Let the reader know; a stream that nobody has begun to read has nobody to be told."""
+        """Wake the reader, if there is one."""
         if self.wake is not None:
             self.wake()
 

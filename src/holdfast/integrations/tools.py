@@ -10,9 +10,9 @@
     reply = client.chat.completions.create(…, tools=tools.openai)
     messages += tools.answer_chat(reply.choices[0].message)
 
-All calls of one reply are made at the same time, each known by its call id (`refund:call_17`). What a
-tool raises, and arguments that do not fit, are told to the model, in the same words on replay. What
-stops a run (an effect in doubt, a question that waits) stops it here too.
+All calls of one reply are made at the same time, each known by its call id (`refund:call_17`). The
+model receives errors of a tool, and errors about arguments that do not fit, with the same text on
+replay. What stops a run (an effect in doubt, a question that waits) stops it here too.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Tool(Generic[P, R]):
         raise UsageError(f"{self.name}.{what} is for what changes the world: @tool(effect=True)")
 
     def schema(self, protocol: Protocol) -> dict[str, Any]:
-        """Return what the provider is told of this tool."""
+        """Return the definition of this tool for the provider."""
         about = {"name": self.name, "description": self.description}
         if _calls.checked(protocol) == "anthropic":
             return {**about, "input_schema": self.parameters.schema}
@@ -137,8 +137,8 @@ def tool(
 ) -> Any:
     """Make a function a tool: a step, or an effect with `effect=True` or an option of effects.
 
-    It takes the options of `@step` or `@effect` (`retry=`, `on_doubt=`, `needs_approval=`, `key=` …). What
-    the model is told comes from the annotations and the docstring. A function that is a step or an
+    It takes the options of `@step` or `@effect` (`retry=`, `on_doubt=`, `needs_approval=`, `key=` …). The
+    model's description comes from the annotations and the docstring. A function that is a step or an
     effect already keeps its own policy.
     """
 
@@ -189,7 +189,7 @@ class _Toolbox:
         return iter(self._tools.values())
 
     def schema(self, protocol: Protocol) -> list[dict[str, Any]]:
-        """Return what the provider is told of the tools."""
+        """Return the definitions of the tools for the provider."""
         return [each.schema(protocol) for each in self._tools.values()]
 
     @property
@@ -241,7 +241,7 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 
 
 def _failed(call: ToolCall, error: Exception) -> ToolResult:
-    """Return what the model is told of an error; what only a person can mend is raised."""
+    """Return the result that reports an error to the model; raise an error that only a person can mend."""
     if isinstance(error, StepFailed):
         tail = " (its outcome is unknown)" if error.outcome_unknown else ""
         return ToolResult(call.id, f"{error.type_name}: {error.message}{tail}", is_error=True)

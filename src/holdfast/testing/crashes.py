@@ -12,7 +12,7 @@ recorded. Each time a new process takes the run up, and these must hold:
 
 * it completes with the result of the undisturbed run;
 * no step with a recorded outcome is executed again;
-* no effect is called without a durable intent, under two keys, or oftener than its policy allows;
+* no effect is called without a durable intent, under two keys, or more often than its policy allows;
 * what is held was declared so (`on_doubt="hold"`): `settle=` decides it, else that run ends there.
 
 What it finds in practice: locals that do not survive turns, flows that take another way on replay

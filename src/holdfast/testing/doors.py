@@ -40,7 +40,7 @@ from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from holdfast._stores.store_clock import FakeMachine
 
 Watcher = Callable[[Frame, str], Callable[[BaseException | None], None]]
-"""Told of each body that is about to be called; returns what is told of its end."""
+"""Receives each body that is about to be called; returns the callback for its end."""
 
 _watchers: list[Watcher] = []
 _lock = threading.Lock()

@@ -155,8 +155,8 @@ class Work(msgspec.Struct):
     kwargs: dict[str, Any]
 
     def perform(self, store: Store) -> Any:
-        """Execute the run on a store, until it ends or stops. A rollback is an end like another:
-        its result is what the caller is told."""
+        """Execute the run on a store, until it ends or stops. A rollback is an end too: the
+        caller receives its result."""
         bound = self.flow.with_options(store=store)
         try:
             if not isinstance(self.flow, AsyncFlow):

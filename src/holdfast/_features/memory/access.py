@@ -180,7 +180,7 @@ class Asking:
         if memo.expected is not None:
             raise UsageError(
                 f"{call.key}: what a step writes to {self!r} waits for the step's outcome, so it "
-                "cannot be told now whether a version is still the newest; write with if_version= "
+                "is not known yet whether a version is still the newest; write with if_version= "
                 "in the flow"
             )
         with frame.execution.lock:

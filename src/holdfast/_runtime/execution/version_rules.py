@@ -43,7 +43,7 @@ def accepted(flow: str, versions: Iterable[str]) -> tuple[str, ...]:
     """Return the older versions that a flow accepts, or raise a UsageError."""
     if isinstance(versions, str):
         raise UsageError(
-            f"flow {flow}: accepts_versions={versions!r} is a text; write ({versions!r},)"
+            f"flow {flow}: accepts_versions={versions!r} is a string; write ({versions!r},)"
         )
     return tuple(check_label(f"a version that flow {flow} accepts", text) for text in versions)
 

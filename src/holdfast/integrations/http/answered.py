@@ -79,7 +79,7 @@ def _open_address(url: str) -> str:
 
 
 def outcome(head: Head, body: bytes) -> dict[str, Any]:
-    """Return what is recorded: text where it is text, so that people can read it."""
+    """Return the body to record: decoded where it is text, so that people can read it."""
     try:
         text: str | bytes = body.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What an error on the way means: whether anything was sent, and what may be told of it."""
+"""Transport errors: whether anything was sent, and what the record may show."""
 
 from __future__ import annotations
 

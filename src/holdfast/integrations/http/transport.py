@@ -204,9 +204,9 @@ class DurableTransport(_OnlyBlocking, _Transport):
     """Makes every request of a client a step, inside a run; of httpx or httpx2, as the client is.
 
     `inner` sends; by default a plain `HTTPTransport()`, through the proxies that the environment names
-    (`HTTP_PROXY`, `NO_PROXY` …; not with `trust_env=False`). A proxy of one's own belongs into `inner`:
-    `Client(transport=DurableTransport(), proxy=…)` would pass the transport by, and is refused. `key(request)` names a line of requests that
-    are made at the same time. `record(request)` says which are recorded (all). `effects(request)`
+    (`HTTP_PROXY`, `NO_PROXY` …; not with `trust_env=False`). Give a proxy to
+    `inner`: `Client(transport=DurableTransport(), proxy=…)` would bypass the transport, and is refused.
+    `key(request)` names a line of requests that are made at the same time. `record(request)` says which are recorded (all). `effects(request)`
     says which are effects (none), with `on_doubt=` as their policy. `headers=` are kept of answers
     besides those that SDKs look at. An answer of more than `max_bytes` is refused.
     """

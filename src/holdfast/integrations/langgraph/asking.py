@@ -126,7 +126,7 @@ class Question:
 
     def refused_with(self, refused: Rejected) -> Any:
         """Return what the graph gets if a person refuses: the tool calls are rejected, and the model
-        is told why. To any other interrupt a refusal is no answer, and the run fails with it."""
+        receives the reason. To any other interrupt a refusal is no answer, and the run fails with it."""
         if not self.actions or not self._allows("reject"):
             raise refused
         reason = {"message": refused.reason} if refused.reason else {}

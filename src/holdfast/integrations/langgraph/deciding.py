@@ -87,6 +87,6 @@ def _check_one(decision: Any, kinds: Allowed, place: str) -> None:
     action = decision.get("edited_action", {"name": "", "args": {}})
     whole = isinstance(action, dict) and isinstance(action.get("name"), str)
     if not whole or not isinstance(action.get("args"), dict):
-        raise ValueError(f"{place}.edited_action has not a name, which is text, and args")
+        raise ValueError(f"{place}.edited_action needs a name (a string) and args")
     if not isinstance(decision.get("message", ""), str):
         raise TypeError(f"{place}.message is no text")

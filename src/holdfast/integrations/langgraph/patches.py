@@ -1,4 +1,4 @@
-"""What changed from one document to the next. Plain data; lists are told by what they keep in front.
+"""What changed from one document to the next. Plain data; a patch of a list keeps its first items.
 
 {"=": {key: value}, "~": {key: patch}, "-": [key]}    of a dictionary
 {"+": [how many are kept, what follows them]}         of a list

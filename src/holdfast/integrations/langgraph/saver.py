@@ -98,8 +98,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # -- writing -------------------------------------------------------------------------------
 
     def get_next_version(self, current: int | str | None, channel: None) -> int | str:
-        """Return the version after one. Versions are integers; those of a thread that another saver
-        began are texts, and go on in the form that LangGraph's own savers write."""
+        """Return the version after one. Versions are integers. A thread of another saver has
+        strings, and keeps the form that LangGraph's own savers write."""
         if not isinstance(current, str):
             return 1 if current is None else current + 1
         count = current.partition(".")[0]

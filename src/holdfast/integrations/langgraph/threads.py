@@ -1,6 +1,6 @@
 """A thread of a graph, and what a run does with it.
 
-Each act is told twice, side by side: blocking, and awaited. `turns.py` says which comes next, `drive` and
+Each operation has two forms, side by side: blocking and awaited. `turns.py` says which comes next, `drive` and
 `adrive` do them, and nothing is decided there.
 """
 

@@ -54,7 +54,11 @@ def add_reading(server: MCPServer, store: holdfast.types.Store) -> None:
         server.add_tool(told(fn), description=described, annotations=READS, structured_output=False)
     for uri, shows, about in (
         ("run://{run_id}", reading.show_run, "A run: status, input, result, last steps."),
-        ("run://{run_id}/explanation", reading.explain_run, "What is the case, what can be done."),
+        (
+            "run://{run_id}/explanation",
+            reading.explain_run,
+            "The state of a run and the safe next actions.",
+        ),
         ("run://{run_id}/history", _first_entries(reading), "The first entries of its journal."),
     ):
         add = server.resource(
@@ -136,8 +140,8 @@ class Reading:
         )
 
     def explain_run(self, run_id: str) -> str:
-        """Say what is the case with a run, what is known, what is not, and what can safely be done
-        next. Ask this first when a run is held, failed or does not get on."""
+        """Explain a run's state: what is known, what is not, and the safe next actions. Call this
+        first when a run is held, failed or makes no progress."""
         said = answer(explanation=self._store.explain(run_id))
         for asked in self._store.questions(run_id=run_id):
             if asked.digest:  # An explanation shows the first of the arguments only.

@@ -58,7 +58,7 @@ class Metering(Observer):
         )
 
     def close(self) -> None:
-        """Nothing is at work any more, as far as this is told."""
+        """Forget all work: no more events come."""
         with self._lock:
             left, self._executing = list(self._executing.values()), {}
         for where in left:

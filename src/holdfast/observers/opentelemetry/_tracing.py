@@ -1,4 +1,4 @@
-"""Runs as traces. Who is told what, and which span comes of it:
+"""Runs as traces. Events, and the spans that they make:
 
     taken          execution                 open while this process executes the run
     attempt_started  step (the first time), attempt: current while user code runs
@@ -6,8 +6,8 @@
     written        step ends with its outcome; a wait that ended; the run, when it ended
     left           execution ends, with what is open in it
 
-The execution of a process that died is told by the one that takes its run up: ids are derived, so it
-gets the id under which its steps stand already.
+The process that takes over a run reports the execution of the process that died: ids are derived, so
+that span gets the id that its steps name already.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Execution:
 
 
 class Tracing(Observer):
-    """Makes spans of what it is told."""
+    """Makes spans of the events that it receives."""
 
     def __init__(self, provider: TracerProvider | None, *, messages: bool = False) -> None:
         self._spans = Spans(provider)
@@ -167,7 +167,7 @@ class Tracing(Observer):
         it.span.end()
 
     def close(self) -> None:
-        """End what is open: nothing more is told."""
+        """End open spans: no more events come."""
         with self._lock:
             left, self._executions = list(self._executions.values()), {}
         for it in left:

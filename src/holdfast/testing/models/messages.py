@@ -54,7 +54,7 @@ class Messages(Protocol):
         return bool(body.get("thread"))
 
     def lost(self, previous_id: str) -> RefusedError:
-        """The SDK sends the whole conversation again when it is told so."""
+        """On this error the SDK sends the whole conversation again."""
         return RefusedError(
             f"there is no thread with the message {previous_id!r}",
             status=404,

@@ -31,7 +31,7 @@ class Protocol(ABC):
         return None
 
     def lost(self, previous_id: str) -> RefusedError:
-        """What is said when that answer is not known."""
+        """The error for an unknown answer."""
         return RefusedError(f"there is no answer {previous_id!r} to go on from")
 
     def keeps(self, body: Body) -> bool:
