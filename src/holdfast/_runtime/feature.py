@@ -39,6 +39,9 @@ class CommitListener:
     def beat(self) -> None:
         """A few seconds have passed."""
 
+    def sample(self) -> None:
+        """A worker begins a round: read what takes a query of the store, in a thread of its own."""
+
     def close(self) -> None:
         """The engine closes."""
 

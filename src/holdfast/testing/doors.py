@@ -17,7 +17,6 @@ from holdfast._api.flows import AsyncFlow, Flow
 from holdfast._api.loops import turns as loop_over
 from holdfast._api.opened_store import Store
 from holdfast._api.steps import Settings, Step
-from holdfast._features.measures.runtime import measuring
 from holdfast._operator.act.expected_version import as_seen
 from holdfast._runtime import engine as engines
 from holdfast._runtime.commit.committer import Committer, Ticket
@@ -148,7 +147,6 @@ __all__ = [
     "lineage",
     "look",
     "loop_over",
-    "measuring",
     "open_store",
     "overrides",
     "payload_reader",

@@ -48,18 +48,11 @@ class Measuring(CommitListener):
         """When they were looked at last, and how long they had been busy by then."""
         self._failed = False
         self._complained = False
-        self._is_off = False
-
-    def stop(self) -> None:
-        """Count and write nothing any more."""
-        self._is_off = True
 
     # -- what is counted -----------------------------------------------------------------------
 
     def wrote(self, writes: Sequence[Write]) -> None:
         """Count writes that are committed."""
-        if self._is_off:
-            return
         with self._lock:
             for write in writes:
                 try:
@@ -71,9 +64,8 @@ class Measuring(CommitListener):
 
     def noticed(self, row: RunRow, entry: Entry) -> None:
         """The store has written an entry by itself when this process asked for the run."""
-        if not self._is_off:
-            with self._lock:
-                self._tally.wrote(row, [entry])
+        with self._lock:
+            self._tally.wrote(row, [entry])
 
     def traced(self, flow: str) -> None:
         """An attempt had a span of a trace."""
@@ -140,8 +132,6 @@ class Measuring(CommitListener):
             self.flush()
 
     def _write(self, minute_us: int, *, ends: bool = False) -> None:
-        if self._is_off:
-            return
         self._engine.hear()
         with self._writing:
             with self._lock:

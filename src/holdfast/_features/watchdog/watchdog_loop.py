@@ -17,7 +17,6 @@ from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.rows import Lease, Memo, Message, RunRow, Write
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._features.alerts import runtime as alerting
-from holdfast._features.measures.runtime import measuring
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import (
     Finding,
@@ -81,7 +80,8 @@ class Patrol(PeriodicJob):
     def _run(self) -> None:
         began_us = self._engine.now_us()
         try:
-            measuring(self._engine).sample()
+            for listener in self._engine.listeners:
+                listener.sample()
             alerting.asked(self._engine)
             for _ in self.round():
                 pass
