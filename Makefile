@@ -26,11 +26,14 @@ BROWSER := $(VENV)/.installed-browser
 PAGE := $(VENV)/.installed-page
 
 .DEFAULT_GOAL := test
-.PHONY: test test-web test-terminal test-integrations demo check house bench torture clean
+.PHONY: test test-core test-web test-terminal test-integrations demo check house bench torture clean
 .NOTPARALLEL:
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+test-core: $(DEV)
+	$(BIN)/python -m tests.without_features -n $(PYTEST_WORKERS) $(ARGS)
 
 test-web: $(BROWSER)
 	@$(BIN)/python -m tests.web.chromium
