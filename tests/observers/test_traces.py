@@ -27,7 +27,7 @@ from holdfast import (
 )
 from holdfast._engine.telemetry.trace_ids import span_id_of, trace_id_of
 from holdfast.observers import opentelemetry
-from holdfast.observers.opentelemetry import _exporting
+from holdfast.observers.opentelemetry import _exporters
 from tests.observers.memory import Telling, failed, id_of, said
 
 tries: dict[str, Any] = {}
@@ -470,14 +470,14 @@ def test_a_sampler_decides_for_a_whole_run(holdfast_store):
 
 
 def test_what_is_left_is_sent_within_a_time(monkeypatch):
-    monkeypatch.setattr(_exporting, "SEND_S", 0.01)
+    monkeypatch.setattr(_exporters, "SEND_S", 0.01)
     sent: list[str] = []
     stuck = threading.Event()
 
     def never() -> None:
         stuck.wait(30)
 
-    _exporting._send([never, lambda: sent.append("rest")])
+    _exporters._send([never, lambda: sent.append("rest")])
     assert sent == ["rest"]
     stuck.set()
 

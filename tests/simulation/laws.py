@@ -18,7 +18,7 @@ from holdfast._engine.journal.rows import Lease, RunRow, Write, version_seen
 from holdfast._engine.scripts.requests import StepCall
 from holdfast._engine.scripts.stops import Tried
 from holdfast._stores.contract import Busy, Committed, Fenced, NewRun, Outcome, Started, Store
-from holdfast.testing.through import Through
+from holdfast.testing.store_proxy import Through
 
 if TYPE_CHECKING:
     from tests.simulation.outside import Outside, Request

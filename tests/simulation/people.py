@@ -11,8 +11,8 @@ from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.journal.rows import RunRow, version_seen
 from holdfast._stores.contract import Committed, Outcome, Posted, Started, Store
 from holdfast.errors import HoldfastError
-from holdfast.testing.doors import Store as Opened, as_seen
-from holdfast.testing.through import Through
+from holdfast.testing.internals import Store as Opened, as_seen
+from holdfast.testing.store_proxy import Through
 from tests.simulation.laws import Laws
 from tests.simulation.workers import SIGNAL
 

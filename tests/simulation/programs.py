@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.scripts.retry import Retry
-from holdfast.testing.doors import Settings, Step
+from holdfast.testing.internals import Settings, Step
 
 POLICIES = ("hold", "retry", "fail", "function")
 

@@ -19,7 +19,7 @@ from holdfast._engine.scripts.doubt_policies import NOT_DONE, Failed
 from holdfast._stores.contract import Query, Store
 from holdfast.errors import HoldfastError
 from holdfast.testing.clock import START_US
-from holdfast.testing.doors import (
+from holdfast.testing.internals import (
     Engine,
     FakeMachine,
     MemoryStore,

@@ -13,8 +13,8 @@ from holdfast import effect, flow, testing, turns
 from holdfast._api import loops
 from holdfast._runtime.execution.operations import take_place
 from holdfast.errors import RunHeld
-from holdfast.testing.doors import MemoryStore, MemoryWorld
-from holdfast.testing.lives import End, Ledger, Work, live
+from holdfast.testing.internals import MemoryStore, MemoryWorld
+from holdfast.testing.killed_processes import End, Ledger, Work, live
 
 TAGS = "abcd"
 done: Counter[str] = Counter()

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import effect, flow, step, testing, turns
 from holdfast.errors import RunHeld
-from holdfast.testing.doors import MemoryStore, MemoryWorld
-from holdfast.testing.lives import Ledger, Work, live
+from holdfast.testing.internals import MemoryStore, MemoryWorld
+from holdfast.testing.killed_processes import Ledger, Work, live
 
 called: list[str] = []
 

@@ -39,7 +39,7 @@ from holdfast.errors import (
     RunHeld,
     StepFailed,
 )
-from holdfast.testing.doors import (
+from holdfast.testing.internals import (
     Committer,
     Engine,
     Execution,

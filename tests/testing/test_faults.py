@@ -132,7 +132,7 @@ def test_a_plan_that_cannot_work_is_refused():
 def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
     """A new one that is handed through unseen would be no boundary in a crash matrix."""
     from holdfast._stores.contract import Store
-    from holdfast.testing.through import WITHIN, WRITES
+    from holdfast.testing.store_proxy import WITHIN, WRITES
 
     reads = {
         *("now_us", "regression", "adopted_through", "get", "by_number", "list", "load", "entry"),

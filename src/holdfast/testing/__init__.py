@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from holdfast.testing.crash_report import CrashReport
     from holdfast.testing.crashes import crash_matrix
     from holdfast.testing.faults import StoreFaults
+    from holdfast.testing.history_replay import Diverged, ReplayResult, replay
     from holdfast.testing.models import CallTools, FakeModelServer, Say
-    from holdfast.testing.replaying import Diverged, ReplayResult, replay
     from holdfast.testing.stores import PrivateStore, override, store
 
 _HOME = {
     "CallTools": "models",
     "CrashReport": "crash_report",
-    "Diverged": "replaying",
+    "Diverged": "history_replay",
     "FakeClock": "clock",
     "FakeModelServer": "models",
     "PrivateStore": "stores",
-    "ReplayResult": "replaying",
+    "ReplayResult": "history_replay",
     "Say": "models",
     "StoreFaults": "faults",
     "crash_matrix": "crashes",
     "override": "stores",
-    "replay": "replaying",
+    "replay": "history_replay",
     "store": "stores",
 }
 

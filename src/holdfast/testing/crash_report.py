@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.testing.through import When
+from holdfast.testing.store_proxy import When
 
 
 class Boundary(msgspec.Struct, frozen=True):

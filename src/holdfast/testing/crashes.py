@@ -23,31 +23,38 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast._engine.journal.entries import Entry
+from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.scripts.doubt_policies import Done, Failed, NotDone
 from holdfast._engine.values import codec
 from holdfast._stores.contract import Store as Kept
-from holdfast.errors import RunHeld, UsageError
-from holdfast.testing.answering import People, answering
+from holdfast.errors import (
+    AnswerConflict,
+    HoldfastError,
+    RunEnded,
+    RunHeld,
+    RunNotFound,
+    UsageError,
+)
 from holdfast.testing.clock import FakeClock
-from holdfast.testing.crash_judging import given_up, repeated, unrecorded, wrong_calls
 from holdfast.testing.crash_report import Boundary, CrashReport, Point
-from holdfast.testing.doors import MemoryStore, MemoryWorld, open_store
-from holdfast.testing.lives import (
+from holdfast.testing.internals import MemoryStore, MemoryWorld, Store, open_store
+from holdfast.testing.killed_processes import (
     AnyFlow,
     End,
+    Executed,
     Ledger,
     Work,
     live,
     live_and_be_killed,
     process,
 )
-from holdfast.testing.through import When
+from holdfast.testing.store_proxy import When
 
 Settle = Callable[[RunHeld], Done[Any] | NotDone | Failed]
 Check = Callable[[Any, Point], object]
@@ -343,3 +350,123 @@ def _word(decision: Done[Any] | NotDone | Failed) -> str:
     if isinstance(decision, Done):
         return "done"
     return "fail" if isinstance(decision, Failed) else "not done"
+
+
+# -- people who answer -------------------------------------------------------------------------
+
+
+People = Callable[[Any], Any]
+"""Is given what a run asks, as `store.questions()` has it, and returns the answer; of an approval,
+whether it is given."""
+
+ACTOR = "crash_matrix"
+LOOK_S = 0.02
+
+
+@contextlib.contextmanager
+def answering(
+    reopen: Callable[[], Kept], clock: FakeClock, run_id: str, people: People | None
+) -> Generator[None, None, None]:
+    """Answer the questions of a run while something else executes it."""
+    if people is None:
+        yield
+        return
+    over = threading.Event()
+
+    def answer_all() -> None:
+        with process(reopen(), clock) as store, contextlib.suppress(HoldfastError):
+            while not over.is_set():
+                _look(store, run_id, people)
+                store.kept.wait_for_change(LOOK_S)
+
+    thread = threading.Thread(target=answer_all, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _look(store: Store, run_id: str, people: People) -> None:
+    with contextlib.suppress(AnswerConflict, RunEnded, RunNotFound):
+        for question in store.questions(run_id=run_id):
+            value = people(question)
+            if question.kind != "approval":
+                store.answer(run_id, question.name, value, actor=ACTOR)
+            elif value:
+                store.approve(run_id, question.name, digest=question.digest, actor=ACTOR)
+            else:
+                store.reject(run_id, question.name, actor=ACTOR)
+
+
+# -- the promises ------------------------------------------------------------------------------
+
+
+_OUTCOMES = frozenset(
+    {Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_SETTLED, Kind.SKIPPED_DUPLICATE}
+)
+
+
+def repeated(ledger: Ledger, known: set[tuple[int, str]]) -> list[str]:
+    """Say which steps were executed again in this life, though their outcome was known."""
+    return [
+        f"{call.step} was executed again, although its outcome was recorded"
+        for call in ledger.bodies(ledger.life)
+        if (call.generation, call.step) in known
+    ]
+
+
+def wrong_calls(
+    ledger: Ledger, undisturbed: dict[str, int], journal: list[Entry], deaths: int = 0
+) -> list[str]:
+    """Say what the world saw that was not promised."""
+    groups: dict[tuple[int, str], list[Executed]] = {}
+    for call in ledger.bodies():
+        groups.setdefault((call.generation, call.step), []).append(call)
+    wrong: list[str] = []
+    for (_, step), calls in groups.items():
+        if not all(call.intended for call in calls):
+            wrong.append(f"{step} was called before its intent was recorded")
+        keys = {call.key for call in calls}
+        if calls[0].effect and len(keys) > 1:
+            wrong.append(f"{step} showed {len(keys)} different keys: {', '.join(sorted(keys))}")
+        allowed = undisturbed.get(step, len(calls)) + _more(calls[0], journal, deaths)
+        if len(calls) > allowed:
+            policy = f' (on_doubt="{calls[0].policy}")' if calls[0].effect else ""
+            wrong.append(
+                f"{step}{policy} was executed {len(calls)}×; at most {allowed}× is promised"
+            )
+    return wrong
+
+
+def unrecorded(ledger: Ledger, journal: list[Entry]) -> list[str]:
+    """In a run that has completed, what was executed has an outcome."""
+    recorded = {entry.step for entry in journal if entry.kind in _OUTCOMES}
+    return [
+        f"{step} was executed, and its outcome is not recorded"
+        for step in ledger.counts()
+        if step not in recorded
+    ]
+
+
+def _more(call: Executed, journal: list[Entry], deaths: int) -> int:
+    """Return how often more than undisturbed a body may be called after so many deaths."""
+    if not call.effect or call.policy in ("retry", "transaction"):
+        return deaths
+    return sum(
+        1
+        for entry in journal
+        if entry.step == call.step
+        and entry.kind is Kind.STEP_SETTLED
+        and b'"as":"not_done"' in entry.body
+    )
+
+
+def given_up(journal: list[Entry]) -> list[str]:
+    """Return the effects that were given up, their outcome unknown."""
+    return [
+        str(entry.step)
+        for entry in journal
+        if entry.kind is Kind.STEP_FAILED and b'"unknown":true' in entry.body
+    ]

@@ -22,7 +22,7 @@ import msgspec
 from holdfast._engine.journal.rows import Write
 from holdfast._stores.contract import Fenced, Outcome, Store
 from holdfast.errors import UsageError
-from holdfast.testing.through import Through
+from holdfast.testing.store_proxy import Through
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.scripts.stops import Tried
 from holdfast.errors import RunNotFound
 from holdfast.testing.clock import PATIENCE_S, FakeClock, real_deadline
-from holdfast.testing.doors import Engine, Kept, Store, as_default, open_store, overrides
 from holdfast.testing.faults import FaultyStore, StoreFaults
+from holdfast.testing.internals import Engine, Kept, Store, as_default, open_store, overrides
 
 if TYPE_CHECKING:
     from holdfast.types import Handle

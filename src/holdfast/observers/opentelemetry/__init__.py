@@ -47,24 +47,24 @@ def observe_from_environment(*, messages: bool = False) -> Callable[[], None]:
     `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` …), unless providers are set already. The function
     that is returned ends it and sends what is left."""
     _parts()
-    from holdfast.observers.opentelemetry import _exporting
+    from holdfast.observers.opentelemetry import _exporters
 
-    return _exporting.exporting(lambda: observe(messages=messages))
+    return _exporters.exporting(lambda: observe(messages=messages))
 
 
 def check_environment() -> None:
     """Raise UsageError if `observe_from_environment` could not do what the variables say."""
     _parts()
-    from holdfast.observers.opentelemetry import _exporting
+    from holdfast.observers.opentelemetry import _exporters
 
-    _exporting.check()
+    _exporters.check()
 
 
 def _parts() -> tuple[Any, Any]:
     try:
-        from holdfast.observers.opentelemetry import _metering, _tracing
+        from holdfast.observers.opentelemetry import _metric_observer, _trace_observer
     except ImportError as error:
         raise UsageError(
             f"traces need OpenTelemetry ({error}): pip install -e '.[otel]' in a clone"
         ) from error
-    return _metering, _tracing
+    return _metric_observer, _trace_observer

@@ -12,14 +12,14 @@ Which turn of the script answers a request is decided by the conversation that i
 model turn in it the first, with one the second. So a request that is repeated after a crash gets
 the answer that it got before, byte for byte, and parallel conversations do not disturb each other.
 
-A request comes in at `wire`, `server` notes it and decides, one of `chat`, `responses` and
-`messages` reads the conversation and spells the answer.
+A request comes in at `http_listener`, `fake_model_server` notes it and decides, one of `chat`,
+`responses` and `messages` reads the conversation and spells the answer.
 """
 
 from __future__ import annotations
 
+from holdfast.testing.models.fake_model_server import FakeModelServer
 from holdfast.testing.models.request import Request
 from holdfast.testing.models.script import CallTools, Say
-from holdfast.testing.models.server import FakeModelServer
 
 __all__ = ["CallTools", "FakeModelServer", "Request", "Say"]

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from holdfast.errors import UsageError
+from holdfast.testing.models.fake_model_server import FakeModelServer
 from holdfast.testing.models.script import script_from_json
-from holdfast.testing.models.server import FakeModelServer
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -23,9 +23,9 @@ from holdfast._engine.scripts.requests import Spec
 from holdfast._stores.contract import Store as Kept
 from holdfast.errors import HoldfastError, RunHeld, RunRolledBack
 from holdfast.testing.clock import FakeClock
-from holdfast.testing.doors import AsyncFlow, Engine, Flow, Frame, Store, watching
+from holdfast.testing.internals import AsyncFlow, Engine, Flow, Frame, Store, watching
+from holdfast.testing.store_proxy import Killed, Mortal, When
 from holdfast.testing.stores import strict
-from holdfast.testing.through import Killed, Mortal, When
 
 AnyFlow = Flow[..., Any] | AsyncFlow[..., Any]
 EXIT_ENDED = 0

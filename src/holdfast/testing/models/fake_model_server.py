@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -16,13 +17,12 @@ from holdfast.errors import UsageError
 from holdfast.testing.models.answer import CREATED_S, answer_to
 from holdfast.testing.models.chat import Chat
 from holdfast.testing.models.conversation import ModelTurn, RefusedError
-from holdfast.testing.models.faults import Failure, Faults
+from holdfast.testing.models.http_listener import Listener, Reply, json_reply
 from holdfast.testing.models.messages import Messages
 from holdfast.testing.models.protocol import Protocol
 from holdfast.testing.models.request import Request, share_messages
 from holdfast.testing.models.responses import Responses
 from holdfast.testing.models.script import Scripted, turn_of
-from holdfast.testing.models.wire import Listener, Reply, json_reply
 
 _PROTOCOLS: dict[str, Protocol] = {
     protocol.path: protocol for protocol in (Chat(), Responses(), Messages())
@@ -288,3 +288,57 @@ def _models(*, anthropic: bool) -> dict[str, Any]:
     made_at = "2025-06-15T15:06:40Z"
     model = {"type": "model", "id": name, "display_name": "Scripted", "created_at": made_at}
     return {"data": [model], "has_more": False, "first_id": name, "last_id": name}
+
+
+# -- planned faults ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An answer that is an error."""
+
+    status: int
+    retry_after: float | None
+
+
+class Faults:
+    """What was planned and has not struck yet. Used by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures: deque[Failure] = deque()
+        self._cuts: deque[int] = deque()
+        self._open = threading.Event()
+        self._open.set()
+
+    def fail(self, failure: Failure, times: int) -> None:
+        """The next requests fail."""
+        with self._lock:
+            self._failures.extend([failure] * times)
+
+    def cut(self, after_events: int) -> None:
+        """The next stream breaks off."""
+        with self._lock:
+            self._cuts.append(after_events)
+
+    def take_failure(self) -> Failure | None:
+        """The failure that strikes now, if any."""
+        with self._lock:
+            return self._failures.popleft() if self._failures else None
+
+    def take_cut(self) -> int | None:
+        """After how many events this stream breaks off, if it does."""
+        with self._lock:
+            return self._cuts.popleft() if self._cuts else None
+
+    def hold(self) -> None:
+        """Requests wait from now on."""
+        self._open.clear()
+
+    def let_go(self) -> None:
+        """Nobody waits any longer."""
+        self._open.set()
+
+    def wait(self) -> None:
+        """Wait while requests are held."""
+        self._open.wait()

@@ -29,7 +29,7 @@ from holdfast.observers import (
     Observer,
     PriorExecution,
 )
-from holdfast.observers.opentelemetry import _saying as saying
+from holdfast.observers.opentelemetry import _span_attributes as saying
 from holdfast.observers.opentelemetry._spans import Spans, link
 
 ENDED = frozenset({"completed", "failed", "cancelled", "rolled_back"})
