@@ -14,10 +14,10 @@ from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame
 from holdfast._runtime.execution.operations import called, perform, perform_async, place
 from holdfast._runtime.execution.signatures import digest_of
+from holdfast._runtime.registry import RegisteredFlow
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._api.flows import FlowLike
     from holdfast._engine.decisions.control import Stopped
 
 R = TypeVar("R")
@@ -25,7 +25,7 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def call_child(flow: FlowLike, args: Args, kwargs: Kwargs) -> Any:
+def call_child(flow: RegisteredFlow, args: Args, kwargs: Kwargs) -> Any:
     """A flow called inside a sync flow."""
     frame = _calling(flow.name, f"await {flow.name}.aio(…)", awaits=False)
     call, run_id = _placed(frame, flow, flow.name, args, kwargs)
@@ -34,7 +34,7 @@ def call_child(flow: FlowLike, args: Args, kwargs: Kwargs) -> Any:
     return perform(execution, call, script)
 
 
-def call_child_async(flow: FlowLike, args: Args, kwargs: Kwargs) -> Coroutine[Any, Any, Any]:
+def call_child_async(flow: RegisteredFlow, args: Args, kwargs: Kwargs) -> Coroutine[Any, Any, Any]:
     """A flow called inside an async flow."""
     instead = f'{flow.name}.start("a name", …).result()' if flow.awaits else f"{flow.name}(…)"
     frame = _calling(flow.name, instead, awaits=True)
@@ -44,7 +44,7 @@ def call_child_async(flow: FlowLike, args: Args, kwargs: Kwargs) -> Coroutine[An
     return perform_async(execution, call, script)
 
 
-def start_child(flow: FlowLike, name: str, args: Args, kwargs: Kwargs) -> ChildHandle[Any]:
+def start_child(flow: RegisteredFlow, name: str, args: Args, kwargs: Kwargs) -> ChildHandle[Any]:
     """`flow.start(name, …)` inside a sync flow: a child in the background."""
     frame = _calling(f"{flow.name}.start", f"await {flow.name}.aio.start(…)", awaits=False)
     call, run_id = _placed(frame, flow, f"{flow.name}:{_named(name)}", args, kwargs)
@@ -54,7 +54,7 @@ def start_child(flow: FlowLike, name: str, args: Args, kwargs: Kwargs) -> ChildH
 
 
 async def start_child_async(
-    flow: FlowLike, name: str, args: Args, kwargs: Kwargs
+    flow: RegisteredFlow, name: str, args: Args, kwargs: Kwargs
 ) -> ChildHandle[Any]:
     """`await flow.aio.start(name, …)` inside an async flow: a child in the background."""
     frame = _calling(f"{flow.name}.aio.start", f"{flow.name}.start(…)", awaits=True)
@@ -80,7 +80,7 @@ def _named(name: object) -> str:
 
 
 def _placed(
-    frame: Frame, flow: FlowLike, name: str, args: Args, kwargs: Kwargs
+    frame: Frame, flow: RegisteredFlow, name: str, args: Args, kwargs: Kwargs
 ) -> tuple[StepCall, str]:
     """Take the place of the child's call; what it is asked to do is remembered for its start."""
     execution = frame.execution

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from holdfast._api.callables import check_function, is_method
-from holdfast._api.fakes import Fake
 from holdfast._engine.journal.history import Divergence
 from holdfast._engine.journal.step_keys import (
     check_name,
@@ -444,3 +443,44 @@ async def _awaiting(execution: Execution, body: Body) -> Any:
     execution.check()
     script = step_script(body.call, execution.history, execution.decode, body.found)
     return await drive_async(script, execution, body)
+
+
+# -- for tests ---------------------------------------------------------------------------------
+
+
+class Fake:
+    """`step.fake(result)`: replaces a step's function while it is entered, in a test."""
+
+    def __init__(self, settings: Settings, result: Any) -> None:
+        self._settings = settings
+        self._result = result
+        self._real: Callable[..., Any] | None = None
+
+    def __enter__(self) -> None:
+        self._real = self._settings.fn
+        answer: Callable[..., Any] = (
+            self._result if callable(self._result) else _constant(self._result)
+        )
+        if inspect.iscoroutinefunction(self._real):
+            self._settings.replace(_as_async(answer))
+        else:
+            self._settings.replace(answer)
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._real is not None
+        self._settings.replace(self._real)
+
+
+def _constant(result: Any) -> Callable[..., Any]:
+    def fake(*_args: Any, **_kwargs: Any) -> Any:
+        return result
+
+    return fake
+
+
+def _as_async(answer: Callable[..., Any]) -> Callable[..., Any]:
+    async def fake(*args: Any, **kwargs: Any) -> Any:
+        result = answer(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    return fake

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast._engine.values.class_codecs import class_of
 from holdfast._engine.values.class_registry import KNOWN, Known
-from holdfast._engine.values.node_reader import DEPTH_MAX_LEVELS, member_of
+from holdfast._engine.values.node_parts import DEPTH_MAX_LEVELS, member_of
 from holdfast._engine.values.node_writer import (
     INT_MAX,
     INT_MIN,

@@ -8,14 +8,14 @@ non-deterministic, or its code changed. That non-determinism holds the run as `d
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from holdfast._engine.journal.drift_record import Gap
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.fold import FOLD, Folding
 from holdfast._engine.journal.lifecycle import Status, next_status
-from holdfast._engine.journal.reach import Reach
-from holdfast._engine.journal.step_keys import name_of
+from holdfast._engine.journal.step_keys import is_marker, name_of, scope_of
 from holdfast._engine.journal.step_record import OUTCOMES, Accepted, Record, State, facts
 from holdfast.errors import Corrupt
 
@@ -237,3 +237,37 @@ class History(Folding):
 
 def _turn(saved: Entry) -> int:
     return int(facts(saved).get("turn", 0))
+
+
+class Reach:
+    """Whether anything is recorded behind a place of the flow.
+
+    A place is a scope (one branch at one turn) and a position in it. What is recorded in parallel
+    branches says nothing about it; what is recorded behind the loop or the branches in which it lies
+    does, because the flow came to that only when it had left this place behind.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._records = history.records
+        self._last: dict[str, int] = {}
+        for path, position in history.placed:
+            self._last[path] = max(position, self._last.get(path, position))
+        self._unplaced: defaultdict[str, list[str]] = defaultdict(list)
+        for key, record in history.records.items():
+            if (record.position is None or key in history.old) and not is_marker(key):
+                self._unplaced[scope_of(key)].append(key)
+
+    def beyond(self, path: str, position: int, consumed: set[str]) -> bool:
+        """Tell whether something is recorded at this place or behind it."""
+        while True:
+            if self._last.get(path, -1) >= position:
+                return True
+            if any(key not in consumed for key in self._unplaced.get(path, ())):
+                return True
+            if not path:
+                return False
+            # On to the place of the loop or of the branches that this scope belongs to.
+            opener = self._records.get(path.rpartition("[")[0])
+            if opener is None or opener.position is None:
+                return False
+            path, position = scope_of(opener.key), opener.position + 1

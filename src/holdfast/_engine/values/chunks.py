@@ -29,7 +29,8 @@ from holdfast._engine.values import fast_path
 from holdfast._engine.values.class_codecs import class_of
 from holdfast._engine.values.class_registry import KNOWN, Known
 from holdfast._engine.values.list_prefixes import Growth, Mark, Trunk, Trunks
-from holdfast._engine.values.node_reader import Reader, damaged, from_json
+from holdfast._engine.values.node_parts import from_json
+from holdfast._engine.values.node_reader import Reader, damaged
 from holdfast._engine.values.node_writer import Writer, is_plain, surely_long, to_json
 from holdfast._engine.values.redactor import Redact, redacted
 

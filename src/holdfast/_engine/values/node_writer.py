@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast._engine.values.class_codecs import Misfit, Parts, Shape, class_of, has_parts
 from holdfast._engine.values.class_registry import Known
-from holdfast._engine.values.node_reader import (
+from holdfast._engine.values.node_parts import (
     DEPTH_MAX_LEVELS,
     VALUE_MAX_BYTES,
     from_json,

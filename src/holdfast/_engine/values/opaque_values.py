@@ -16,7 +16,7 @@ from holdfast._engine.journal.digest import digest
 from holdfast._engine.values.chunks import ChunkReader, Values
 from holdfast._engine.values.class_codecs import Parts, Shape
 from holdfast._engine.values.class_registry import KNOWN, Known, Upgrade
-from holdfast._engine.values.node_reader import read_enum
+from holdfast._engine.values.node_parts import read_enum
 from holdfast.errors import ClassChanged, NotSerializable
 
 _NO_FLAG = 1 << 1000

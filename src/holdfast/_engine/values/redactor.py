@@ -13,7 +13,7 @@ from typing import Any, cast
 from holdfast._engine.values.class_codecs import Misfit, class_of
 from holdfast._engine.values.class_registry import KNOWN, Known
 from holdfast._engine.values.masks import masked
-from holdfast._engine.values.node_reader import DEPTH_MAX_LEVELS
+from holdfast._engine.values.node_parts import DEPTH_MAX_LEVELS
 from holdfast.errors import NotSerializable
 
 Redact = Callable[[str, Any], Any]

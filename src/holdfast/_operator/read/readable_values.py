@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.values.chunks import Values
-from holdfast._engine.values.node_reader import damaged, from_json, parts_of
+from holdfast._engine.values.node_parts import from_json, parts_of
+from holdfast._engine.values.node_reader import damaged
 from holdfast._engine.values.scalars import LEAF_BY_TAG
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store

@@ -1,0 +1,67 @@
+"""What the writer and the reader of nodes share: limits, the JSON of a node, members of enums."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import msgspec
+
+from holdfast._engine.values.class_codecs import Misfit
+
+DEPTH_MAX_LEVELS: Final = 64
+VALUE_MAX_BYTES: Final = 64 * 1024 * 1024
+
+TEXT_BYTES: Final = 64
+"""What a text takes beside its characters, with room for the dict or list that it stands in."""
+
+_parse: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+
+
+def from_json(raw: bytes) -> Any:
+    """The tree of a node.
+
+    msgspec (0.22 at least) copies a text to where memory was asked for, without a look whether there
+    was any: under a limit of memory the process dies of it. So what the texts will take is asked for
+    here first, and given back: where it is not there, Python raises MemoryError.
+    """
+    bytes(len(raw) + TEXT_BYTES * raw.count(b'"'))
+    return _parse(raw)
+
+
+def member_of(value: enum.Enum) -> str | list[str | int]:
+    """What a member is stored as: its name; a combination of flags as the names of its bits, in
+    order, and then the number of those that have no name. Numbers are given to names by the code, and
+    others when a member is inserted."""
+    name, members = value._name_, type(value).__members__
+    if members.get(str(name)) is value or not isinstance(value, enum.Flag):
+        return str(name)
+    names: list[str] = []
+    left: int = value._value_
+    for one in sorted(members, key=lambda it: (members[it]._value_.bit_count(), it)):
+        bits = members[one]._value_
+        if members[one]._name_ == one and bits and left & bits == bits:
+            names.append(one)
+            left &= ~bits
+    return [*sorted(names), *([left] if left else [])]
+
+
+def read_enum(cls: type[Any], of: Any) -> Any:
+    """A member by name, a combination of flags by the names of its bits."""
+    if type(of) is str and of in cls.__members__:
+        return cls.__members__[of]
+    if type(of) is str or not issubclass(cls, enum.Flag):
+        raise Misfit(f"{cls.__qualname__} has no member {of!r}")
+    bits = 0
+    for part in parts_of(of):
+        bits |= part if type(part) is int else read_enum(cls, part)._value_
+    made = cls(bits)
+    if not isinstance(made, cls) or made._value_ != bits:
+        raise Misfit(f"{cls.__qualname__} has no combination {of!r}")
+    return made
+
+
+def parts_of(member: Any) -> list[str | int]:
+    """Return the members that a combination of flags was stored as; else the one."""
+    return cast("list[str | int]", member) if type(member) is list else [member]
