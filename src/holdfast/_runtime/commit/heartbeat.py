@@ -20,7 +20,6 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Write
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
-from holdfast._runtime.worker.store_health import is_unreachable
 from holdfast._stores.contract import Fenced
 from holdfast.errors import LeaseLost, StoreError
 
@@ -127,3 +126,8 @@ class Heartbeat:
             return False
         lease.row = row
         return True
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Tell whether only the way to the store is broken: it may be there again in a moment."""
+    return isinstance(error, StoreError) and error.unreachable

@@ -30,7 +30,6 @@ from holdfast._engine.scripts.requests import (
     Wrote,
 )
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.execution import attempt, attempt_async, child_execution
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.attempt_async import Interrupted
@@ -47,6 +46,7 @@ from holdfast._runtime.execution.blocking_driver import (
 from holdfast._runtime.execution.branch_waits import await_async
 from holdfast._runtime.execution.effect_repetition import find_unmet_async
 from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.task_wakeup import written
 from holdfast._runtime.execution.transactional_effects import transact
 from holdfast.errors import ClassChanged, NotSerializable, StoreError
 
@@ -120,20 +120,6 @@ async def _append(execution: Execution, request: Append) -> tuple[Wrote, BaseExc
     )
     cancelled = await written(ticket)
     return wrote(execution, request.call, ticket, copy), cancelled
-
-
-async def written(ticket: Ticket) -> BaseException | None:
-    """Wait until a write is through, whatever comes; returns a cancellation that came meanwhile."""
-    cancelled: BaseException | None = None
-    loop = asyncio.get_running_loop()
-    while not ticket.done:
-        # The waker looks at `ticket.future` in this loop's own thread, so nothing is missed.
-        ticket.future = loop.create_future()
-        try:
-            await ticket.future
-        except asyncio.CancelledError as error:
-            cancelled = error
-    return cancelled
 
 
 async def _perform(execution: Execution, request: Any) -> Any:

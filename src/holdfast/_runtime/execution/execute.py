@@ -16,6 +16,7 @@ from holdfast._runtime.execution.admission import Ended, RunRequest, admit, outc
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.inbox import absorb, carried_out, free_if_settled, reach_children
 from holdfast._runtime.execution.interrupt_shield import Shield
+from holdfast._runtime.execution.task_wakeup import written
 from holdfast.errors import HoldfastError, RunBusy, RunCancelled, RunHeld, RunRolledBack
 
 
@@ -150,8 +151,6 @@ async def _carried_out(
 async def _written(execution: Execution, end: run_end.Ending) -> BaseException | None:
     """Write the end; a cancellation meanwhile is returned when the write is through."""
     import asyncio
-
-    from holdfast._runtime.execution.awaiting_driver import written
 
     wake = execution.engine.wakes(asyncio.get_running_loop())
     ticket = end_write(execution, end, wake)

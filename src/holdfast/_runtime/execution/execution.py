@@ -8,14 +8,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.decisions.control import CANCEL, DEADLINE, asked
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import Lease
 from holdfast._engine.journal.step_keys import Scope, derived_key
 from holdfast._engine.scripts.stops import CLASS, Unwind
 from holdfast._engine.scripts.unreplayed_effects import Unmet
 from holdfast._engine.values.chunks import Values
-from holdfast._runtime.execution import deadlines
 from holdfast._runtime.execution.branch_waits import Waits
 from holdfast._runtime.execution.recorder import Recorder, as_holdfast
 from holdfast._runtime.worker.inbox_poller import Mail
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 INPUT = "the input"
+DEADLINE_FACT = "deadline_us"
 
 
 class Execution:
@@ -59,7 +62,7 @@ class Execution:
         """Set when the run stops: sleepers wake up."""
         self.waits = Waits()
         self.mail = Mail(self)
-        self.deadline_us = deadlines.of(history)
+        self.deadline_us = deadline_of(history)
         self.key_waits: dict[str, float] = {}
         """Since when calls wait for a key that another run has."""
         self.children: dict[str, Any] = {}
@@ -115,9 +118,19 @@ class Execution:
             self.stopped.told = True
             raise self.stopped
         if self.deadline_us is not None and self.engine.now_us() >= self.deadline_us:
-            deadlines.expire(self)
+            self._expire()
         if self.recorder.failure is not None:
             raise self.stop(Unwind(as_holdfast(self.recorder.failure, self.run_id)))
+
+    def _expire(self) -> None:
+        """The time of the run is over: stop it as a cancel would."""
+        engine = self.engine
+        reason = "its deadline has passed"
+        message = asked(CANCEL, f"{CANCEL}:{DEADLINE}", DEADLINE, reason, engine.now_us())
+        engine.kept.post(self.run_id, message)
+        self.deadline_us = None
+        self.mail.refresh()
+        self.check()
 
     def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
         """Stop the run; the first reason stays. Returns what is to be raised: now, or `later`, at
@@ -169,3 +182,14 @@ class Execution:
             step="" if where == INPUT else where,
         )
         return self.stop(Unwind(held, differs=CLASS, about=changed.class_name))
+
+
+def deadline_of(history: History) -> int | None:
+    """Return until when a run may take, as it was recorded at its start: the timeout of a run."""
+    started = history.started
+    if history.rollback is not None:
+        return None  # What it did is being undone, and that has no deadline.
+    if started is None or b'"deadline_us":' not in started.body:
+        return None
+    found = started.data().get(DEADLINE_FACT)
+    return None if found is None else int(msgspec.json.decode(found))

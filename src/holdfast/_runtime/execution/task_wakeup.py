@@ -38,3 +38,19 @@ class Waker:
             if future is not None and not future.done():
                 with contextlib.suppress(Exception):  # An interrupt may have ended it just now.
                     future.set_result(None)
+
+
+async def written(ticket: Ticket) -> BaseException | None:
+    """Wait until a write is through, whatever comes; returns a cancellation that came meanwhile."""
+    import asyncio
+
+    cancelled: BaseException | None = None
+    loop = asyncio.get_running_loop()
+    while not ticket.done:
+        # The waker looks at `ticket.future` in this loop's own thread, so nothing is missed.
+        ticket.future = loop.create_future()
+        try:
+            await ticket.future
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled

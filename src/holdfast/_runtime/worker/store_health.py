@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast._runtime import log as logs
+from holdfast._runtime.commit.heartbeat import is_unreachable
 from holdfast.errors import StoreError, StoreFailed
 
 if TYPE_CHECKING:
@@ -112,8 +113,3 @@ class Lookout:
             logs.warning(text, self._name, error)
         else:
             logs.failure(text, self._name, error, error=error)
-
-
-def is_unreachable(error: BaseException | None) -> bool:
-    """Tell whether only the way to the store is broken: it may be there again in a moment."""
-    return isinstance(error, StoreError) and error.unreachable
