@@ -11,7 +11,7 @@ import holdfast
 from holdfast._engine.decisions.control import asked
 from holdfast._engine.journal.rows import Message
 from holdfast._features.rollback.model import Wanted
-from holdfast._runtime.execution import admission
+from holdfast._runtime.engine import Engine
 from tests.crash.fleet import Sizes, working
 from tests.crash.harness import BOTH_STORES, SCRIPTS, World, assert_sound, wait_for
 from tests.crash.scripts.long_runs import DEADLINE_S, long_run, ordered_run, timed_run
@@ -111,13 +111,13 @@ def test_what_was_said_before_a_claim_is_done_before_the_journal_is_read(
         store.kept.post("r", asked(how, f"{how}:1", "ana", "", store.kept.now_us()))
         before = len(store.history("r"))
         loaded: list[str] = []
-        real = admission.load
+        real = Engine.load
 
-        def load(engine: Any, row: Any, **how: Any) -> Any:
+        def load(engine: Engine, row: Any, **how: Any) -> Any:
             loaded.append(row.run_id)
             return real(engine, row, **how)
 
-        monkeypatch.setattr(admission, "load", load)
+        monkeypatch.setattr(Engine, "load", load)
         store.recover()
         assert loaded == []
         kinds = [entry.kind for entry in store.history("r")][before:]

@@ -10,6 +10,7 @@ import holdfast
 from holdfast import NOT_DONE, Done, flow
 from holdfast._engine.decisions import control
 from holdfast._operator.act import run_decisions
+from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import inbox
 from tests.ops.journals import Journal
 
@@ -83,6 +84,6 @@ def test_a_claim_after_one_that_did_nothing_reads_no_history(
 ):
     """It may have died of that: a pause takes effect within two claims."""
     in_a_process_that_dies("Journal.taken(store, 'r')")
-    monkeypatch.setattr(inbox, "load", lambda *_args, **_more: pytest.fail("it was read"))
+    monkeypatch.setattr(Engine, "load", lambda *_args, **_more: pytest.fail("it was read"))
     stop_at_the_next_claim(store, control.PAUSE)
     assert store.get("r").held_reason == "paused"

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import effect, flow, step, testing
 from holdfast._engine.journal.rows import Lease, RunRow
+from holdfast._runtime.execution.execution import Execution
 from holdfast._stores.contract import Busy
 from holdfast.errors import LeaseLost, StoreFailed, StoreFull
 from tests.runtime.stops import kinds, steps
@@ -133,6 +134,7 @@ def test_a_run_that_was_taken_over_stops_and_says_so():
         taken = store.kept.claim("r", store.kept.register_owner(), store.kept.now_us())
         assert taken.row.epoch == 2
         (execution,) = store.engine.executing()
+        assert isinstance(execution, Execution)
         store.engine.heartbeat.beat()
         assert execution.fenced
         before = kinds(store, "r")

@@ -12,6 +12,7 @@ from holdfast import flow, step, testing
 from holdfast._engine.journal.rows import Lease
 from holdfast._runtime.worker import suspects
 from holdfast._runtime.worker.suspects import Hunger
+from holdfast._runtime.worker.worker import Worker
 from tests.runtime.facts import until
 
 PATIENCE_S = 20.0
@@ -225,7 +226,7 @@ def test_hunger(monkeypatch: pytest.MonkeyPatch):
 def looked(store: testing.PrivateStore) -> None:
     """Wait until the worker has looked whether there is something to do."""
     worker = store.engine.worker
-    assert worker is not None
+    assert isinstance(worker, Worker)
     for _ in range(2):
         worker._bell.ring()
         until(lambda: not worker._bell._rung.is_set())

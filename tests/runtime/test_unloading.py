@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Retry, aio, ask, effect, flow, gather, sleep, step, wait_for_signal
-from holdfast._runtime.execution import branch_waits
+from holdfast._runtime.execution.execution import Execution
 from holdfast.errors import Corrupt, WaitTimedOut
 from holdfast.testing import store as private_store
 from holdfast.testing.stores import PrivateStore
@@ -114,17 +114,17 @@ def waits_again() -> Any:
 def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    idle = branch_waits.Waits.idle
+    idle = Execution.idle
     sent: list[Any] = []
 
-    def slow(self: Any, execution: Any) -> Any:
-        found = idle(self, execution)
+    def slow(self: Execution) -> Any:
+        found = idle(self)
         if found and not sent:
-            sent.append(store.signal(execution.run_id, "x", 1))
-            execution.mail.refresh()  # As the thread that looks after inboxes may do just now.
+            sent.append(store.signal(self.run_id, "x", 1))
+            self.mail.refresh()  # As the thread that looks after inboxes may do just now.
         return found
 
-    monkeypatch.setattr(branch_waits.Waits, "idle", slow)
+    monkeypatch.setattr(Execution, "idle", slow)
     with store.worker(flows=[waits]):
         assert waits.submit("r").result(timeout=10) == 1
 

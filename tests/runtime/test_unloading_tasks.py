@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast import Retry, aio, effect, flow, step
-from holdfast._runtime.execution import branch_waits
+from holdfast._runtime.execution import branches
+from holdfast._runtime.execution.execution import Execution
 from holdfast.adapters import step_key
 from holdfast.testing import store as private_store
 from holdfast.testing.stores import PrivateStore
@@ -26,7 +27,7 @@ gate = threading.Event()
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateStore]:
     made.clear()
     gate.clear()
-    monkeypatch.setattr(branch_waits, "QUIET_S", 0.3)
+    monkeypatch.setattr(branches, "QUIET_S", 0.3)
     with private_store(url="sqlite:") as opened:
         yield opened
 
@@ -149,10 +150,10 @@ def attempt() -> str:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Waits until so many looks whether a run is idle found that it is not."""
-    idle, busy = branch_waits.Waits.idle, threading.Semaphore(0)
+    idle, busy = Execution.idle, threading.Semaphore(0)
 
-    def spied(self: Any, execution: Any) -> Any:
-        if not (found := idle(self, execution)):
+    def spied(self: Execution) -> Any:
+        if not (found := idle(self)):
             busy.release()
         return found
 
@@ -160,7 +161,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         for _ in range(many):
             assert busy.acquire(timeout=20)
 
-    monkeypatch.setattr(branch_waits.Waits, "idle", spied)
+    monkeypatch.setattr(Execution, "idle", spied)
     return until
 
 

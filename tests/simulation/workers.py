@@ -49,6 +49,7 @@ from holdfast.testing.internals import (
     Ticket,
     Untried,
     admission,
+    calling_line,
     current,
     finishing,
     here,
@@ -407,7 +408,7 @@ class Life:
         with contextlib.ExitStack() as stack:
             token = current.set(frame)
             try:
-                wait = stack.enter_context(execution.waits.wait(request))
+                wait = stack.enter_context(execution.waits.wait(request, calling_line()))
             finally:
                 current.reset(token)
             while True:

@@ -13,7 +13,6 @@ from holdfast._runtime.execution.child_execution import Child
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame
 from holdfast._runtime.execution.operations import called, perform, perform_async, place
-from holdfast._runtime.execution.signatures import digest_of
 from holdfast._runtime.registry import RegisteredFlow
 from holdfast.errors import UsageError
 
@@ -88,7 +87,7 @@ def _placed(
     run_id = child_id(execution.run_id, call.key)
     request = flow.request_for(run_id, args, kwargs)
     with execution.lock:
-        call.args_digest = digest_of(execution, call.key, request.input)
+        call.args_digest = execution.digest_of(call.key, request.input)
     row = execution.lease.row
     request.parent, request.root = row.run_id, row.root or row.run_id
     if request.placing.queue is None and row.queue is not None:

@@ -38,7 +38,7 @@ from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.frames import Frame, check_owner, current
 from holdfast._runtime.execution.return_types import Returns
-from holdfast._runtime.execution.signatures import Signature, digest_of
+from holdfast._runtime.execution.signatures import Signature
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Recorded(Generic[P, R]):
                 frame,
                 settings.name,
                 step_key,
-                lambda: digest_of(execution, settings.name, recorded),
+                lambda: execution.digest_of(settings.name, recorded),
             )
         else:  # As `key_override.take` does, with one call less for most steps.
             check_owner(frame, settings.name)
@@ -249,7 +249,7 @@ class Recorded(Generic[P, R]):
             key = history.known_key(key, settings.aliases)
         business_key = None if settings.key is None else self._business_key(arguments, recorded)
         with execution.lock:
-            digest = digest_of(execution, key, recorded)
+            digest = execution.digest_of(key, recorded)
             found = record = history.look_up(key, position, digest)
             if isinstance(record, Divergence):
                 record = record.other

@@ -19,22 +19,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import KeyState, Lease, RunRow, Write
-from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.scripts.stops import Unwind, Waiting
 from holdfast._engine.values.chunks import Values
 from holdfast._engine.values.redactor import Redact
 from holdfast._engine.values.secrets import masking
 from holdfast._runtime import log as logs, observer_registry
 from holdfast._runtime.clocks import Clock, SystemClock
 from holdfast._runtime.commit.committer import Committer, Ticket
-from holdfast._runtime.commit.heartbeat import Heartbeat
+from holdfast._runtime.commit.heartbeat import Heartbeat, OwnedRun, Worker
 from holdfast._runtime.commit.listener import Listener
 from holdfast._runtime.execution import interrupt_shield
 from holdfast._runtime.execution.admission_lock import Doorway
 from holdfast._runtime.execution.resources import Resources
 from holdfast._runtime.execution.task_wakeup import Waker
 from holdfast._runtime.feature import CommitListener, installed
-from holdfast._runtime.worker.inbox_poller import Postman
+from holdfast._runtime.worker.inbox_poller import ListeningRun, Postman
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
 from holdfast.errors import ClassChanged, Corrupt, RunBusy, RunError, UsageError
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
-    from holdfast._runtime.execution.execution import Execution
-    from holdfast._runtime.worker.worker import Worker
 
 BEATS_PER_LEASE = 3
 CLOSING_S = 2.0
@@ -73,6 +72,31 @@ def no_thread(error: RuntimeError) -> str:
     """Say that this process cannot start a thread."""
     count = threading.active_count()
     return f"this process, which has {count} threads, cannot start another one ({error})"
+
+
+class ActiveRun(OwnedRun, ListeningRun, Protocol):
+    """A run at work in this process, as the engine knows it: an `Execution`."""
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a task executes it, and no thread."""
+        ...
+
+    def idle(self) -> list[Waiting]:
+        """Return what the run waits for, if it does nothing else."""
+        ...
+
+    def left_to_parent(self) -> None:
+        """In a forked child: this run is another process's."""
+        ...
+
+
+class ActiveWorker(Worker, Protocol):
+    """The worker of this process, as the engine knows it."""
+
+    def works_on(self, run_id: str) -> bool:
+        """Say whether it has the run."""
+        ...
 
 
 class Engine:
@@ -104,11 +128,11 @@ class Engine:
         self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
         self.doorway = Doorway()
-        self.listener = Listener(self)
+        self.listener = Listener(self.kept)
         self.postman = Postman(self)
-        self.worker: Worker | None = None
+        self.worker: ActiveWorker | None = None
         self._owner: int | None = None
-        self._active: dict[str, Execution] = {}
+        self._active: dict[str, ActiveRun] = {}
         self.at_large: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         """Threads of attempts whose time was up: nobody can stop them."""
         self._admitting: set[str] = set()
@@ -157,7 +181,7 @@ class Engine:
 
     # -- runs at work --------------------------------------------------------------------------
 
-    def enter(self, execution: Execution) -> None:
+    def enter(self, execution: ActiveRun) -> None:
         """Take note of a run that is at work here."""
         with self._lock:
             self._active[execution.run_id] = execution
@@ -192,7 +216,7 @@ class Engine:
         execution = self._active.get(run_id)
         return execution is not None and execution.lease.row.owner is None
 
-    def leave(self, execution: Execution) -> None:
+    def leave(self, execution: ActiveRun) -> None:
         """Forget a run that has ended or was given back."""
         with self._left:
             if self._active.get(execution.run_id) is not execution:
@@ -202,13 +226,13 @@ class Engine:
         self.hear()
         for listener in self.listeners:
             listener.left(execution.run_no)
-        observer_registry.left(execution)
+        observer_registry.left(self.kept, execution.lease.row)
 
     def is_executing(self, run_id: str) -> bool:
         """Say whether this process is at work on the run."""
         return run_id in self._active
 
-    def executing(self) -> list[Execution]:
+    def executing(self) -> list[ActiveRun]:
         """Return the runs at work here."""
         with self._lock:
             return list(self._active.values())
@@ -221,7 +245,7 @@ class Engine:
         with contextlib.suppress(RuntimeError):  # Without a thread, the next run starts it.
             self.heartbeat.ensure()
 
-    def in_thread(self, execution: Execution, work: Callable[[], None]) -> threading.Thread:
+    def in_thread(self, execution: ActiveRun, work: Callable[[], None]) -> threading.Thread:
         """Execute a run that was taken in a thread of its own. If none can be started, the run is given
         back, and its caller is told."""
         name = f"holdfast-run-{execution.run_id}"
@@ -234,7 +258,7 @@ class Engine:
             raise told from error
         return thread
 
-    def without_thread(self, execution: Execution, error: RuntimeError) -> RunError:
+    def without_thread(self, execution: ActiveRun, error: RuntimeError) -> RunError:
         """Give a run back at once that was taken, and that no thread can be started for; returns
         what its caller is told."""
         run_id, lease = execution.run_id, execution.lease
@@ -276,6 +300,15 @@ class Engine:
     def redact(self) -> Redact | None:
         """What takes out of values what must not be stored."""
         return masking(self.own_redact)
+
+    def load(self, row: RunRow, *, whole: bool = False) -> History:
+        """Return the folded history of a run; not whole, without what its snapshots replace."""
+        skips: list[tuple[int, int]] = []
+        if not whole:
+            skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
+        history = lineage.fold(self.kept, row, skips)
+        history.generation = row.generation
+        return history
 
     def values(self, row: RunRow) -> Values:
         """Return the value space of a run."""
@@ -329,6 +362,7 @@ class Engine:
             return
         self._give_back_waiting()
         self.closed = True
+        self.listener.close()
         self.heartbeat.close()
         self.postman.close()
         self.committer.close()
@@ -342,14 +376,14 @@ class Engine:
 
     def _give_back_waiting(self) -> None:
         """Runs that only wait here are given back: another process may wait for them as well."""
-        waiting = [run for run in self.executing() if run.waits.idle(run)]
+        waiting = [run for run in self.executing() if run.idle()]
         for run in waiting:
             told = RunError(run.run_id, f"run {run.run_id!r} was given back: the store is closed")
             run.stop(Unwind(told, released="closed"), later=True)
         with self._left:
             self._left.wait_for(lambda: not any(map(self._is_at_work, waiting)), CLOSING_S)
 
-    def _is_at_work(self, run: Execution) -> bool:
+    def _is_at_work(self, run: ActiveRun) -> bool:
         """Tell whether a thread works on the run; a task cannot end while its loop stands still."""
         return not run.awaits and self._active.get(run.run_id) is run
 

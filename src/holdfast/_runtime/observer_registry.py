@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextvars
 import functools
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -25,9 +25,10 @@ from holdfast._runtime import log as logs
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast._engine.journal.history import History
     from holdfast._engine.scripts.requests import StepCall
-    from holdfast._runtime.engine import Engine
-    from holdfast._runtime.execution.execution import Execution
+    from holdfast._engine.values.redactor import Redact
+    from holdfast._runtime.feature import CommitListener
     from holdfast._stores.contract import Store
 
 T = TypeVar("T")
@@ -59,20 +60,41 @@ def here(work: Callable[[], T]) -> Callable[[], T]:
     return functools.partial(contextvars.copy_context().run, work) if observers else work
 
 
-def taken(execution: Execution, *, resumed: bool) -> None:
+class Observed(Protocol):
+    """The engine that executes an attempt, as far as observers and listeners are concerned."""
+
+    @property
+    def kept(self) -> Store:
+        """Where its runs are."""
+        ...
+
+    @property
+    def now_us(self) -> Callable[[], int]:
+        """The clock of the store."""
+        ...
+
+    @property
+    def redact(self) -> Redact | None:
+        """What takes out of values what must not be shown."""
+        ...
+
+    @property
+    def listeners(self) -> Sequence[CommitListener]:
+        """The listeners of features."""
+        ...
+
+
+def taken(store: Store, row: RunRow, history: History, *, resumed: bool) -> None:
     """A run is executed here from now on."""
     if observers:
-        row = execution.lease.row
-        run = _run(execution.engine.kept, row)
-        run = msgspec.structs.replace(run, past=past_of(execution.history, row))
+        run = msgspec.structs.replace(_run(store, row), past=past_of(history, row))
         _tell("run_claimed", lambda it: it.run_claimed(run, resumed=resumed))
 
 
-def left(execution: Execution) -> None:
+def left(store: Store, row: RunRow) -> None:
     """A run is executed here no longer."""
     if observers:
-        row = execution.lease.row
-        run = _run(execution.engine.kept, row)
+        run = _run(store, row)
         _tell("run_released", lambda it: it.run_released(run, str(row.status)))
 
 
@@ -113,9 +135,9 @@ class Unobserved:
 _UNOBSERVED = Unobserved()
 
 
-def attempt(execution: Execution, call: StepCall, what: str) -> Unobserved:
+def attempt(engine: Observed, row: RunRow, call: StepCall, what: str) -> Unobserved:
     """Put around a call of user code, in its thread or task: those who observe hear of it."""
-    return Attempt(execution, call, what) if observers else _UNOBSERVED
+    return Attempt(engine, row, call, what) if observers else _UNOBSERVED
 
 
 class Attempt(Unobserved):
@@ -123,16 +145,15 @@ class Attempt(Unobserved):
 
     __slots__ = ("_before", "_begun", "_call", "_engine", "_is_over", "_lock", "_observed")
 
-    def __init__(self, execution: Execution, call: StepCall, what: str) -> None:
-        self._engine: Engine = execution.engine
-        engine = self._engine
+    def __init__(self, engine: Observed, row: RunRow, call: StepCall, what: str) -> None:
+        self._engine = engine
         self._call = call
         self._before = call.usage
         self._begun: list[tuple[Observer, Any]] | None = None
         self._is_over = False
         self._lock = threading.Lock()
         self._observed = ObservedAttempt(
-            run=_run(engine.kept, execution.lease.row),
+            run=_run(engine.kept, row),
             key=call.key,
             name=told_name(call.spec.name, call.key),
             number=call.attempt,

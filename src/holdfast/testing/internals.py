@@ -24,7 +24,7 @@ from holdfast._runtime.commit.heartbeat import Heartbeat
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import admission, execute as finishing, inbox, run_end
 from holdfast._runtime.execution.attempt import Body
-from holdfast._runtime.execution.branch_waits import is_stale, look, settle_down
+from holdfast._runtime.execution.branch_waits import calling_line, is_stale, look, settle_down
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame, current, here
 from holdfast._runtime.execution.operations import place
@@ -138,6 +138,7 @@ __all__ = [
     "admission",
     "as_default",
     "as_seen",
+    "calling_line",
     "current",
     "exports",
     "finishing",

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from holdfast._engine.journal.rows import Memo, RunRow
-from holdfast._features.alerts import model as alerts, runtime as alerting
+from holdfast._features.alerts import model as alerts
 from holdfast._features.alerts.model import Alert
-from holdfast._features.alerts.runtime import Receiver
 from holdfast._features.watchdog import store as watchdog
 from holdfast._runtime import log as logs
 from holdfast._stores.contract import Query
@@ -67,6 +66,19 @@ class Sending(msgspec.Struct):
     """Whose; None while it rests."""
 
 
+class Receiver(msgspec.Struct, frozen=True):
+    """Who is told."""
+
+    call: Callable[[Alert], object]
+    name: str
+    mark: str
+    """Its name, shortened: the same in every process of the fleet."""
+    stop: Callable[[Alert], object] | None
+    """Ends a call that is under way, if it can be ended."""
+    unanswered_us: int
+    """After how long it is told of a question that nobody has answered."""
+
+
 class Pending(msgspec.Struct):
     """An alert that is not known to be sent."""
 
@@ -79,8 +91,10 @@ class Pending(msgspec.Struct):
 class Alerter:
     """Sends the alerts of one store."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, receivers: Callable[[], tuple[Receiver, ...]]) -> None:
         self._engine = engine
+        self._receivers = receivers
+        """Returns who is told at present."""
         self._changed = threading.Condition()
         self._heard: dict[str, tuple[Receiver, ...]] = {}
         """Runs to look at, and whom there was to tell when they were heard of."""
@@ -101,7 +115,7 @@ class Alerter:
         """A run was held or failed just now."""
         with self._changed:
             if len(self._heard) < QUEUED_MAX:  # A sweep finds the rest.
-                self._heard[run_id] = alerting.receivers
+                self._heard[run_id] = self._receivers()
             self._ensure()
 
     def sweep(self) -> None:
@@ -121,7 +135,7 @@ class Alerter:
         """Send an alert about something that has been the case since this time; None is now. Those
         who were there when it was `heard` of are told in any case. Says whether there was room for
         it: if not, it has to be offered again."""
-        known = to or alerting.receivers
+        known = to or self._receivers()
         wanted = [it for it in known if it in heard or self._is_told(it, since_us)]
         with self._changed:
             for receiver in wanted:
@@ -235,7 +249,7 @@ class Alerter:
                     self._heard.setdefault(run_id, heard)
 
     def _sweep_all(self, now_us: int) -> Exception | None:
-        since_us = min((self._since_us(it) for it in alerting.receivers), default=now_us)
+        since_us = min((self._since_us(it) for it in self._receivers()), default=now_us)
         since_us = max(since_us, now_us - RECENT_US)
         met: set[int] = set()
 
@@ -294,7 +308,7 @@ class Alerter:
         pending = self._pending[key]
         due_us = None if self._is_over(pending) else self._try(key, pending)
         with self._changed:
-            if due_us is None or pending.receiver not in alerting.receivers:
+            if due_us is None or pending.receiver not in self._receivers():
                 self._pending.pop(key, None)
             else:
                 pending.due_us = due_us

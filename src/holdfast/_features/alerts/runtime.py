@@ -14,8 +14,6 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.telemetry.observer_events import ObservedEntry, ObservedRun, Observer
 from holdfast._features.alerts import model as alerts
@@ -26,26 +24,13 @@ from holdfast._runtime.feature import PeriodicJob
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._features.alerts.alerter import Alerter
+    from holdfast._features.alerts.alerter import Alerter, Receiver
     from holdfast._runtime.engine import Engine
 
 
 UNANSWERED_S = 15 * 60
 ASKED_MAX = 1000
 """How many open questions are looked at, the oldest first."""
-
-
-class Receiver(msgspec.Struct, frozen=True):
-    """Who is told."""
-
-    call: Callable[[Alert], object]
-    name: str
-    mark: str
-    """Its name, shortened: the same in every process of the fleet."""
-    stop: Callable[[Alert], object] | None = None
-    """Ends a call that is under way, if it can be ended."""
-    unanswered_us: int = UNANSWERED_S * 1_000_000
-    """After how long it is told of a question that nobody has answered."""
 
 
 receivers: tuple[Receiver, ...] = ()
@@ -71,6 +56,8 @@ def on_alert(
     global receivers, _ends_hearing
     if not callable(function):
         raise UsageError(f"holdfast.observers.on_alert({function!r:.80}): a function of an alert")
+    from holdfast._features.alerts.alerter import Receiver
+
     named = name or getattr(function, "name", None) or _name_of(function)
     mark = hashlib.sha256(str(named).encode()).hexdigest()[:12]
     if not 0 < unanswered_s < float("inf"):
@@ -120,7 +107,7 @@ def alerter(engine: Engine) -> Alerter:
         if found is None:
             from holdfast._features.alerts.alerter import Alerter
 
-            found = _alerters[engine] = Alerter(engine)
+            found = _alerters[engine] = Alerter(engine, lambda: receivers)
         return found
 
 

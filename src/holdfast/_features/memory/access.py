@@ -34,7 +34,6 @@ from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame, check_owner, current, current_task
-from holdfast._runtime.execution.signatures import digest_of
 from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 
@@ -226,7 +225,7 @@ class Asking:
         check_owner(frame, name)
         key, position = frame.scope.take(name)
         with execution.lock:
-            digest = digest_of(execution, key, given)
+            digest = execution.digest_of(key, given)
             record = execution.history.match_quietly(key, position)
             node = b""
             if record is not None:

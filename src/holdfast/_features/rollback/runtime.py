@@ -29,7 +29,6 @@ from holdfast._features.rollback.undo import Undo, blocking, without_result
 from holdfast._runtime import registry
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import run_end
-from holdfast._runtime.execution.admission import load
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.execution import Execution
@@ -119,7 +118,7 @@ def begin(execution: Execution, asked: RollBack) -> tuple[list[Effect], list[Eff
     """Have it in the journal that the run is to be rolled back, and find out what that means."""
     if asked.wanted is not None:
         _request(execution, asked.wanted, asked.took)
-    _start_anew(execution, asked, load(execution.engine, execution.lease.row, whole=True))
+    _start_anew(execution, asked, execution.engine.load(execution.lease.row, whole=True))
     return core.to_be_undone(
         execution.history, lambda record: _undo_of(execution, record) is not None
     )
@@ -128,7 +127,7 @@ def begin(execution: Execution, asked: RollBack) -> tuple[list[Effect], list[Eff
 def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
     """Write what is asked for. The run stays ours: it is given back and claimed in one write."""
     _written(execution, [], {})  # Everything that was queued before is in the journal now.
-    past = load(execution.engine, execution.lease.row, whole=True)
+    past = execution.engine.load(execution.lease.row, whole=True)
     effects = core.effects_to_undo(past, wanted.to)
     if not wanted.stays:
         # What the code cannot undo, it knows; what it does not know is for people to say.

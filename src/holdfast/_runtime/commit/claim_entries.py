@@ -10,6 +10,7 @@ from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import HeldReason
 from holdfast._engine.journal.rows import RunRow
 from holdfast._runtime import log as logs, observer_registry
+from holdfast._runtime.execution.inbox import absorb
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -30,8 +31,6 @@ def _noticed(engine: Engine, row: RunRow, since_us: int) -> None:
         return
     entry = engine.kept.entry(row.run_no, row.last_seq)
     if entry is not None and entry.kind is Kind.RUN_HELD and entry.at_us >= since_us:
-        from holdfast._runtime.execution.inbox import absorb
-
         for listener in engine.listeners:
             listener.noticed(row, entry)
         observer_registry.noticed(engine.kept, row, entry)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -24,14 +26,116 @@ from holdfast._stores.contract import Fenced
 from holdfast.errors import LeaseLost, StoreError
 
 if TYPE_CHECKING:
-    from holdfast._runtime.engine import Engine
-    from holdfast._runtime.execution.execution import Execution
+    from holdfast._runtime.feature import CommitListener
+    from holdfast._stores.contract import Store
+
+
+class OwnedRun(Protocol):
+    """A run that this process executes, and whose lease its pulse renews."""
+
+    @property
+    def run_id(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def run_no(self) -> int:
+        """Its number in the store."""
+        ...
+
+    @property
+    def lease(self) -> Lease:
+        """What its writes are guarded by."""
+        ...
+
+    @property
+    def recorder(self) -> Beats:
+        """What writes the starts of steps that take long."""
+        ...
+
+    def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
+        """Stop it: another process has it."""
+        ...
+
+
+class Beats(Protocol):
+    """What writes something with each beat."""
+
+    def beat(self) -> object:
+        """Write what has not been written since the last beat."""
+        ...
+
+
+class Worker(Protocol):
+    """A worker of this process: it watches whether the store answers."""
+
+    @property
+    def lookout(self) -> Asks:
+        """What it watches the store with."""
+        ...
+
+
+class Asks(Protocol):
+    """What notes which calls of the store are answered."""
+
+    def asking(self, what: str) -> AbstractContextManager[None]:
+        """Around a call of the store."""
+        ...
+
+
+class Owner(Protocol):
+    """The process as an owner of runs of one store: its engine."""
+
+    @property
+    def kept(self) -> Store:
+        """Where its runs are."""
+        ...
+
+    @property
+    def now_us(self) -> Callable[[], int]:
+        """The clock of the store."""
+        ...
+
+    @property
+    def facts(self) -> Callable[[], str]:
+        """What it says of itself with each pulse."""
+        ...
+
+    @property
+    def listeners(self) -> Sequence[CommitListener]:
+        """The listeners of features."""
+        ...
+
+    @property
+    def worker(self) -> Worker | None:
+        """Its worker, if it has one."""
+        ...
+
+    def owner(self) -> int:
+        """Return its number as an owner."""
+        ...
+
+    def may_own(self) -> bool:
+        """Say whether its leases are worth a pulse."""
+        ...
+
+    def executing(self) -> Sequence[OwnedRun]:
+        """Return the runs at work here."""
+        ...
+
+    def abandoned(self) -> list[Lease]:
+        """Return the leases that are still to be given back."""
+        ...
+
+    def given_back(self, lease: Lease) -> None:
+        """Forget an abandoned run."""
+        ...
 
 
 class Heartbeat:
     """Beats three times per lease while this process may own something."""
 
-    def __init__(self, engine: Engine, every_s: float) -> None:
+    def __init__(self, engine: Owner, every_s: float) -> None:
         self._engine = engine
         self._every_s = every_s
         self._stop = threading.Event()
@@ -86,7 +190,7 @@ class Heartbeat:
                 run_id = lease.row.run_id
                 logs.failure("run %s could not be given back yet", run_id, error=error)
 
-    def _pulse(self, executions: list[Execution]) -> None:
+    def _pulse(self, executions: Sequence[OwnedRun]) -> None:
         """Say that this process lives, and stop what it has lost."""
         engine = self._engine
         working = [(run.run_no, run.lease.row.epoch) for run in executions]

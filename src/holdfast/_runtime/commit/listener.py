@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast._runtime.clocks import CHANCE
 
 if TYPE_CHECKING:
-    from holdfast._runtime.engine import Engine
+    from holdfast._stores.contract import Store
 
 LISTEN_S = 2.0
 """How long one wait for a change of the store lasts at most."""
@@ -27,8 +27,9 @@ DEAF_S = 1.0
 class Listener:
     """Calls back after commits, from a thread of its own, while anybody wants to hear."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._closed = False
         self._lock = threading.Lock()
         self._told: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
@@ -48,11 +49,15 @@ class Listener:
             if callback in self._told:
                 self._told.remove(callback)
 
+    def close(self) -> None:
+        """Have the thread end when it has listened for a while: the store is closed."""
+        self._closed = True
+
     def _run(self) -> None:
-        engine, pause = self._engine, threading.Event()
+        pause = threading.Event()
         while not self._is_over():
             try:
-                changed = engine.kept.wait_for_change(LISTEN_S)
+                changed = self._store.wait_for_change(LISTEN_S)
             except Exception:
                 # Whoever looks at the store meets the error, and can say what it means for them.
                 pause.wait(DEAF_S * CHANCE.uniform(0.5, 1.0))
@@ -66,7 +71,7 @@ class Listener:
     def _is_over(self) -> bool:
         """Tell whether nobody wants to hear; then the thread ends, and the next one is another."""
         with self._lock:
-            if self._told and not self._engine.closed:
+            if self._told and not self._closed:
                 return False
             self._thread = None
             return True
@@ -75,14 +80,15 @@ class Listener:
 class Bell:
     """Wakes the one thread that takes runs."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
+        self._listener: Listener | None = None
         self._rung = threading.Event()
         self._urgent = threading.Event()
 
-    def start(self) -> None:
+    def start(self, listener: Listener) -> None:
         """Begin to listen to the store."""
-        self._engine.listener.add(self._rung.set)
+        self._listener = listener
+        listener.add(self._rung.set)
 
     def ring(self) -> None:
         """Something changed in this process: a place is free, or the worker ends."""
@@ -109,5 +115,6 @@ class Bell:
 
     def close(self) -> None:
         """Stop listening, and wake whoever waits."""
-        self._engine.listener.remove(self._rung.set)
+        if self._listener is not None:
+            self._listener.remove(self._rung.set)
         self.ring()

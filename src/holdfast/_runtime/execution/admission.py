@@ -30,10 +30,10 @@ from holdfast._runtime import observer_registry
 from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.inbox import cancel_if_requested, obey
 from holdfast._runtime.execution.version_rules import Upgrade, has_tried
 from holdfast._runtime.feature import installed
 from holdfast._runtime.queues import Placing
-from holdfast._stores import lineage
 from holdfast._stores.contract import Committed, NewRun, Started
 
 _encode = msgspec.json.encode
@@ -124,14 +124,12 @@ def execution_of(
 ) -> Execution:
     """Load, verify and fold a claimed run, which code of this version executes. Damage holds it as
     corrupt; after any other error it is given back. `entries` are those of one just made."""
-    from holdfast._runtime.execution.inbox import cancel_if_requested, obey
-
     try:
         try:
             # What was said to the run comes before its journal, however long that is to read.
             messages = obey(engine, lease) if entries is None else None
             row = lease.row
-            history = load(engine, row) if entries is None else _folded(row, entries)
+            history = engine.load(row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
             for begin in installed.begin:
                 begin(execution, entries is not None)
@@ -144,7 +142,7 @@ def execution_of(
             hold_as_corrupt(engine, lease, damage)
             raise
         engine.enter(execution)
-        observer_registry.taken(execution, resumed=row.epoch > 1)
+        observer_registry.taken(engine.kept, lease.row, execution.history, resumed=row.epoch > 1)
     except BaseException:
         if lease.row.owner is not None:  # Else it is given back: held or cancelled.
             engine.abandon(lease)
@@ -157,16 +155,6 @@ def cancelled_error(engine: Engine, row: RunRow) -> errors.RunCancelled:
     entry = engine.kept.entry(row.run_no, row.last_seq)
     told: dict[str, Any] = {} if entry is None else msgspec.json.decode(entry.body)
     return errors.RunCancelled(row.run_id, told.get("actor", ""), told.get("reason", ""))
-
-
-def load(engine: Engine, row: RunRow, *, whole: bool = False) -> History:
-    """Return the folded history of a run; not whole, without what its snapshots replace."""
-    skips: list[tuple[int, int]] = []
-    if not whole:
-        skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
-    history = lineage.fold(engine.kept, row, skips)
-    history.generation = row.generation
-    return history
 
 
 def _folded(row: RunRow, entries: list[Entry]) -> History:
@@ -283,7 +271,7 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
 
 def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | Ended:
     if request.replays_ended:
-        history = load(engine, row)
+        history = engine.load(row)
         replayed = Execution(engine, Lease(row), history, engine.values(row), awaits=request.awaits)
         replayed.ended = history.closed = True
         return replayed
@@ -298,7 +286,7 @@ def _freed(engine: Engine, row: RunRow, code: str = "") -> RunRow:
     if row.status not in (Status.FAILED, Status.HELD):
         return row
     # Everything is read: what the next generation leaves behind may stand before a snapshot.
-    history = load(engine, row, whole=True)
+    history = engine.load(row, whole=True)
     at_us = engine.now_us()
     if row.status is Status.FAILED:
         drafts, changes = resume.resume_drafts(history, actor="flow.run", at_us=at_us)
@@ -348,7 +336,7 @@ def rolled_back_error(engine: Engine, row: RunRow) -> errors.RunRolledBack:
 
 def held_error(engine: Engine, row: RunRow, history: History | None = None) -> errors.RunHeld:
     """Return the error that tells why a run is held."""
-    history = history or load(engine, row)
+    history = history or engine.load(row)
     if history.held is None:
         return errors.RunHeld(row.run_id, row.held_reason or "held", "no reason is recorded")
     told = msgspec.json.decode(history.held.body)

@@ -88,7 +88,7 @@ def call_blocking(execution: Execution, body: Body, what: str) -> Called:
     if body.timeout_s is not None and what != "fallback":
         return _with_limit(execution, body, what, body.timeout_s)
     observed = (
-        observer_registry.attempt(execution, body.call, what)
+        observer_registry.attempt(execution.engine, execution.lease.row, body.call, what)
         if observer_registry.observers
         else None
     )
@@ -138,7 +138,7 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
     box: list[Called | BaseException] = []
     finished = threading.Event()
     context = contextvars.copy_context()
-    observed = observer_registry.attempt(execution, body.call, what)
+    observed = observer_registry.attempt(execution.engine, execution.lease.row, body.call, what)
 
     def work() -> None:
         try:

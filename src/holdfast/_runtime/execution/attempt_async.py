@@ -33,7 +33,9 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
             args, kwargs = await _ready(args, kwargs)
         body.call.begun = True
         body.call.outcome_changes = None
-        with observer_registry.attempt(execution, body.call, what) as observed:
+        with observer_registry.attempt(
+            execution.engine, execution.lease.row, body.call, what
+        ) as observed:
             called = await _awaited(target(*args, **kwargs), body, what)
             observed.came_to(called.error)
         return called

@@ -46,6 +46,7 @@ from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.branch_waits import await_blocking
 from holdfast._runtime.execution.effect_repetition import find_unmet
 from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.inbox import free_waiting
 from holdfast._runtime.execution.interrupt_shield import shield_here
 from holdfast._runtime.execution.transactional_effects import transact
 from holdfast._runtime.feature import installed
@@ -133,8 +134,6 @@ def wrote(execution: Execution, call: StepCall, ticket: Ticket, copy: Any) -> Wr
         execution.recorder.withdraw(ticket.write, call)
         return Wrote(refused=outcome)
     if ticket.write.changes and settles_doubt(ticket.write):
-        from holdfast._runtime.execution.inbox import free_waiting
-
         free_waiting(execution.engine, ticket.write)
     return Wrote(copy)
 

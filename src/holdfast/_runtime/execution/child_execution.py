@@ -18,7 +18,7 @@ from holdfast._engine.scripts.requests import ChildEnd, ReadChild
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
 from holdfast._runtime.execution.admission import RunRequest, outcome, resumed, submit
-from holdfast._runtime.execution.branch_waits import is_counted
+from holdfast._runtime.execution.branch_waits import calling_line
 from holdfast._runtime.execution.execute import admit_or_none
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.version_rules import is_new_to
@@ -107,7 +107,7 @@ async def begin_async(execution: Execution, run_id: str, again: int | None) -> N
     child = execution.children[run_id]
     # A task that the run does not know keeps it from being unloaded: then a child that is left to
     # others might wait for the very place that its parent has.
-    child.here = not execution.waits.unloads or not is_counted()
+    child.here = not execution.waits.unloads or calling_line() is None
     if not child.flow.awaits:
         await loop.run_in_executor(
             execution.engine.threads(), begin_blocking, execution, run_id, again

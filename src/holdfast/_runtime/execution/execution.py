@@ -13,18 +13,18 @@ import msgspec
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.decisions.control import CANCEL, DEADLINE, asked
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.rows import Lease
+from holdfast._engine.journal.rows import Lease, Message
 from holdfast._engine.journal.step_keys import Scope, derived_key
-from holdfast._engine.scripts.stops import CLASS, Unwind
+from holdfast._engine.scripts.stops import CLASS, Unwind, Waiting
 from holdfast._engine.scripts.unreplayed_effects import Unmet
 from holdfast._engine.values.chunks import Values
-from holdfast._runtime.execution.branch_waits import Waits
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution.branches import Waits
 from holdfast._runtime.execution.recorder import Recorder, as_holdfast
-from holdfast._runtime.worker.inbox_poller import Mail
-from holdfast.errors import ClassChanged, LeaseLost, RunHeld
+from holdfast._runtime.worker.inbox_poller import Mail, handle
+from holdfast.errors import ClassChanged, LeaseLost, NotSerializable, RunHeld
 
 if TYPE_CHECKING:
-    from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.interrupt_shield import Shield
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Execution:
         self.interrupted = threading.Event()
         """Set when the run stops: sleepers wake up."""
         self.waits = Waits()
-        self.mail = Mail(self)
+        self.mail = Mail(lambda seen: engine.kept.inbox(self.run_no, seen), self._handle)
         self.deadline_us = deadline_of(history)
         self.key_waits: dict[str, float] = {}
         """Since when calls wait for a key that another run has."""
@@ -109,6 +109,33 @@ class Execution:
             return shown
         generation = self.generation if record is None else record.generation
         return derived_key(self.engine.namespace_id, self.run_id, generation, step)
+
+    def digest_of(self, key: str, arguments: dict[str, Any]) -> bytes:
+        """Return the digest of a call's arguments, under the run's lock; one that cannot be stored is
+        refused by its run, step and path."""
+        try:
+            return self.values.digest(arguments, f"{key}: argument")
+        except NotSerializable as refused:
+            whose = f"run {self.run_id!r}"
+            raise NotSerializable(refused.path, refused.why, whose=whose) from None
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def _handle(self, new: list[Message]) -> None:
+        """Handle what steers the run, and wake whoever waits for the rest."""
+        for message in new:
+            handle(self, message)
+        if new:
+            self.waits.ring({message.kind for message in new})
+
+    @property
+    def waits_for_messages(self) -> bool:
+        """Whether a line of the run waits for a message."""
+        return self.waits.for_messages()
+
+    def idle(self) -> list[Waiting]:
+        """Return what the lines of the run wait for, if all of them do and no step is executing."""
+        return [] if self.unawaited else self.waits.idle(self.mail, self.recorder.open_calls)
 
     # -- stopping ------------------------------------------------------------------------------
 

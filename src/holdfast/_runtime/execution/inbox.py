@@ -27,7 +27,6 @@ from holdfast._engine.journal.rows import OPEN_KEYS, Change, Lease, Message, Run
 from holdfast._engine.scripts.doubt import key_token
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
-from holdfast._runtime.execution.admission import load
 from holdfast._runtime.execution.run_end import Ending
 from holdfast._runtime.feature import installed
 from holdfast._runtime.worker import inbox_poller
@@ -126,7 +125,7 @@ def _is_settled(engine: Engine, token: str) -> bool:
 
 
 def _free(engine: Engine, row: RunRow) -> None:
-    if row.status is not Status.HELD or load(engine, row, whole=True).open_doubts():
+    if row.status is not Status.HELD or engine.load(row, whole=True).open_doubts():
         return  # It moves by itself, or has a doubt of its own.
     body = msgspec.json.encode({"why": "key_settled", "actor": "holdfast"})
     released = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
@@ -137,7 +136,7 @@ def _free(engine: Engine, row: RunRow) -> None:
 
 def _cancel(engine: Engine, lease: Lease) -> Write | None:
     """Return the write of a cancel that waited for a doubt, if there is one and the doubt is gone."""
-    history = load(engine, lease.row, whole=True)
+    history = engine.load(lease.row, whole=True)
     who = control.requested(history)
     if who is None or history.open_doubts():
         return None
@@ -269,9 +268,9 @@ def _decision(
     facts: dict[str, Any] = msgspec.json.decode(message.body)
     if message.kind == control.PAUSE and not lease.acting:
         # Its owner, who executes nothing of it, needs no history for that, unless it took the run over.
-        past = load(engine, row, whole=True) if has_open else _taken_over(engine, row)
+        past = engine.load(row, whole=True) if has_open else _taken_over(engine, row)
         return control.pause_write(lease, past, message.actor, facts["reason"], at_us)
-    history = load(engine, row, whole=True)
+    history = engine.load(row, whole=True)
     if message.kind == control.PAUSE:
         return control.pause_write(lease, history, message.actor, facts["reason"], at_us)
     if message.kind == control.CANCEL:
@@ -302,7 +301,7 @@ def _taken_over(engine: Engine, row: RunRow) -> History | None:
     if before is not None and before.kind is Kind.RUN_CLAIMED:
         return None
     try:
-        return load(engine, row, whole=True)
+        return engine.load(row, whole=True)
     except HoldfastError as error:
         logs.warning("run %s is paused, and its history cannot be read: %s", row.run_id, error)
         return None

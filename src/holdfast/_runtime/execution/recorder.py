@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from holdfast._engine.journal.changes import SPENT_MAX, PutMemo, TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.rows import Change, RunRow, Write
+from holdfast._engine.journal.rows import Change, Lease, RunRow, Write
 from holdfast._engine.scripts.requests import Append, Note, StepCall
 from holdfast._engine.scripts.stops import Unwind, Waiting, waits_for
 from holdfast._engine.values import masks
@@ -34,7 +35,10 @@ from holdfast._stores.contract import Fenced, Outcome
 from holdfast.errors import HoldfastError, LeaseLost, RunError
 
 if TYPE_CHECKING:
-    from holdfast._runtime.execution.execution import Execution
+    from holdfast._engine.values.chunks import Values
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution.branches import Waits
+    from holdfast._runtime.worker.inbox_poller import Mail
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
@@ -45,10 +49,73 @@ DONE = frozenset({Kind.STEP_COMPLETED, Kind.STEP_SETTLED})
 _encode = msgspec.json.Encoder().encode
 
 
+class RecordedRun(Protocol):
+    """The execution that a recorder writes for: what an entry is made of, and what it changes."""
+
+    @property
+    def engine(self) -> Engine:
+        """What commits the writes."""
+        ...
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while a write is made and queued."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run."""
+        ...
+
+    @property
+    def lease(self) -> Lease:
+        """What the writes are guarded by."""
+        ...
+
+    @property
+    def history(self) -> History:
+        """What was recorded when the run was loaded."""
+        ...
+
+    @property
+    def consumed(self) -> set[str]:
+        """The keys of the records that the flow has asked for."""
+        ...
+
+    @property
+    def values(self) -> Values:
+        """The values of the run."""
+        ...
+
+    @property
+    def waits(self) -> Waits:
+        """What its lines wait for."""
+        ...
+
+    @property
+    def mail(self) -> Mail:
+        """What was seen of its inbox."""
+        ...
+
+    @property
+    def stopped(self) -> Unwind | None:
+        """Why the run goes no further, if it does not."""
+        ...
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another owner has the run, so that nothing may be written."""
+        ...
+
+    def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
+        """Stop the run."""
+        ...
+
+
 class Recorder:
     """Writes what one run does, in order."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: RecordedRun) -> None:
         self._execution = execution
         row = execution.lease.row
         self.open_calls: dict[str, StepCall] = {}
@@ -62,7 +129,7 @@ class Recorder:
         self.failure: BaseException | None = None
         """Why a background commit failed; the next durable call raises it."""
         self.upgrade: Upgrade | None = None
-        self.derive_entries: list[Callable[[Execution, StepCall], list[Draft]]] = []
+        self.derive_entries: list[Callable[[Any, StepCall], list[Draft]]] = []
         """What features say of the usage of a call, in front of its outcome."""
         self.snapshots = Snapshots(execution.history, row)
         self._totals = Totals(row)
@@ -306,7 +373,7 @@ class Recorder:
 # -- entries -----------------------------------------------------------------------------------
 
 
-def drafted(execution: Execution, call: StepCall, note: Note) -> tuple[Draft, Any]:
+def drafted(execution: RecordedRun, call: StepCall, note: Note) -> tuple[Draft, Any]:
     """Return the entry of a step call, under the run's lock, and the copy of its value that the
     caller gets. A plain step's start is joined with its outcome, unless it was written before."""
     kind = note.kind

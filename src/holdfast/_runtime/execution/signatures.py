@@ -12,12 +12,9 @@ import hashlib
 import inspect
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from holdfast.errors import NotSerializable, UsageError
-
-if TYPE_CHECKING:
-    from holdfast._runtime.execution.execution import Execution
+from holdfast.errors import UsageError
 
 T = TypeVar("T")
 
@@ -139,16 +136,6 @@ class Signature:
             return (), arguments
         bound = inspect.BoundArguments(self._signature, cast("Any", arguments))
         return bound.args, bound.kwargs
-
-
-def digest_of(execution: Execution, key: str, arguments: dict[str, Any]) -> bytes:
-    """Return the digest of a call's arguments; one that cannot be stored is refused by its run,
-    step and path."""
-    try:
-        return execution.values.digest(arguments, f"{key}: argument")
-    except NotSerializable as refused:
-        whose = f"run {execution.run_id!r}"
-        raise NotSerializable(refused.path, refused.why, whose=whose) from None
 
 
 _parsing = threading.Lock()

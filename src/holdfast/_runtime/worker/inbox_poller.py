@@ -12,8 +12,8 @@ run at its next durable call.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.scripts.stops import Unwind
@@ -22,8 +22,8 @@ from holdfast._runtime.feature import installed
 from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
-    from holdfast._runtime.engine import Engine
-    from holdfast._runtime.execution.execution import Execution
+    from holdfast._runtime.commit.listener import Listener
+    from holdfast._stores.contract import Store
 
 LOOK_S = 0.25
 """How often runs that wait for no message are looked after."""
@@ -33,16 +33,28 @@ QUIET_S = 0.02
 CLOSING_S = 5.0
 """How long the end waits for a look that is under way."""
 
-Handler = Callable[["Execution", Message], None]
+Handler = Callable[[Any, Message], None]
 handlers: dict[str, Handler] = {}
-"""What is done with a message that stops or steers a run, by its kind; features add theirs."""
+"""What is done with a message that stops or steers a run, by its kind: (execution, message)."""
+
+
+def handle(execution: object, message: Message) -> None:
+    """Do what a message asks for, if it is one that steers the run."""
+    handler = handlers.get(message.kind) or installed.messages.get(message.kind)
+    if handler is not None:
+        handler(execution, message)
 
 
 class Mail:
     """The messages of one run at work that no entry has taken yet, as far as they were seen."""
 
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
+    def __init__(
+        self, read: Callable[[int], list[Message]], handle: Callable[[list[Message]], None]
+    ) -> None:
+        self._read = read
+        """Reads the inbox behind a number."""
+        self._handle = handle
+        """Receives what is new."""
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._untaken: dict[str, dict[str, Message]] = {}
@@ -59,8 +71,7 @@ class Mail:
         """Look at what is new in the inbox; handle what steers the run, and wake whoever waits for
         the rest. Only this process takes messages of the run, so what it knows stays true."""
         with self._reading:  # One look at a time: each begins behind the one before.
-            execution = self._execution
-            new = self._saw(execution.engine.kept.inbox(execution.run_no, self.heard))
+            new = self._saw(self._read(self.heard))
         self._handle(new)
 
     def begin(self, found: list[Message]) -> None:
@@ -77,15 +88,6 @@ class Mail:
                 self.heard = max(self.heard, message.number)
             self.looked = True
             return new
-
-    def _handle(self, new: list[Message]) -> None:
-        execution = self._execution
-        for message in new:
-            handler = handlers.get(message.kind) or installed.messages.get(message.kind)
-            if handler is not None:
-                handler(execution, message)
-        if new:
-            execution.waits.ring({message.kind for message in new})
 
     @property
     def is_empty(self) -> bool:
@@ -137,10 +139,61 @@ class Mail:
             return self._free(kind) is not None
 
 
+class ListeningRun(Protocol):
+    """A run at work here, whose inbox is looked after."""
+
+    @property
+    def run_no(self) -> int:
+        """Its number in the store."""
+        ...
+
+    @property
+    def stopped(self) -> Unwind | None:
+        """Why it goes no further, if it does not."""
+        ...
+
+    @property
+    def mail(self) -> Mail:
+        """What was seen of its inbox."""
+        ...
+
+    @property
+    def waits_for_messages(self) -> bool:
+        """Whether a line of it waits for a message."""
+        ...
+
+    def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
+        """Stop it: its inbox is damaged."""
+        ...
+
+
+class Household(Protocol):
+    """The engine, as far as inboxes are concerned."""
+
+    @property
+    def kept(self) -> Store:
+        """Where the inboxes are."""
+        ...
+
+    @property
+    def listener(self) -> Listener:
+        """What hears of changes of the store."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store is closed."""
+        ...
+
+    def executing(self) -> Sequence[ListeningRun]:
+        """Return the runs at work here."""
+        ...
+
+
 class Postman:
     """Looks after the inboxes of the runs at work in this process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Household) -> None:
         self._engine = engine
         self._rung = threading.Event()
         self._thread: threading.Thread | None = None
@@ -210,7 +263,7 @@ class Postman:
         """Stop listening when no line waits for a message any more."""
         with self._lock:
             if self._listens and not any(
-                run.waits.for_messages() for run in self._engine.executing()
+                run.waits_for_messages for run in self._engine.executing()
             ):
                 self._listens = False
                 self._engine.listener.remove(self._rung.set)

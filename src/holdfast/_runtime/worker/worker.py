@@ -94,7 +94,7 @@ class Worker:
         self._declares = declares
         self._hunger = Hunger()
         self._ending = threading.Event()
-        self._bell = Bell(engine)
+        self._bell = Bell()
         self._slots = Slots(engine, concurrency, self._bell.ring)
         self._keys_after = ""
         self._untried = Untried(engine)
@@ -214,7 +214,7 @@ class Worker:
             engine.worker = None
             raise
         engine.heartbeat.ensure()
-        self._bell.start()
+        self._bell.start(engine.listener)
         self._taker.start()
 
     def drain(self) -> None:
