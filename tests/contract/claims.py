@@ -207,7 +207,7 @@ class Taking(Ground):
         assert self.took(store=other, owner=owner, working=()) == []
         self.clock.advance_s(self.store.lease_s + 1)
         assert self.ids(self.took(store=other, owner=owner, working=())) == ["r"]
-        assert b"lease_ran_out" in self.store.load(self.row())[-1].body
+        assert b"lease_expired" in self.store.load(self.row())[-1].body
         assert isinstance(self.append(stale, step()), Fenced)
         other.close()
 

@@ -179,7 +179,7 @@ class Fleet(Ground):
             Write(lease, [step("a")], [(2, b'{"chunk":1}')]),
             Write(lease, [intent("e")], changes=[claim]),
             Write(lease, [step("e")], changes=[done]),
-            Write(lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1")]),
+            Write(lease, [entry(Kind.VALUE_EMITTED)], changes=[TakeMessage("m1")]),
         ):
             assert isinstance(self.store.append([write])[0], Committed)
         return lease

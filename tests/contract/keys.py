@@ -107,12 +107,14 @@ class Sharing(Ground):
         run_no = lease.row.run_no
         first, second = (replace(it, number=at) for at, it in enumerate((first, second), 1))
         assert self.store.inbox(run_no) == [first, second]
-        self.store.append([Write(lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1")])])
+        self.store.append([Write(lease, [entry(Kind.VALUE_EMITTED)], changes=[TakeMessage("m1")])])
         assert self.store.inbox(run_no) == [second]
         assert self.store.post("r", first) is Posted.DUPLICATE
         with pytest.raises(AssertionError):
-            self.store.append([Write(lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1")])])
-        assert self.kinds() == ["run_started", "run_claimed", "emitted"]
+            self.store.append(
+                [Write(lease, [entry(Kind.VALUE_EMITTED)], changes=[TakeMessage("m1")])]
+            )
+        assert self.kinds() == ["run_started", "run_claimed", "value_emitted"]
 
     def test_a_fenced_write_takes_no_message(self) -> None:
         stale = Lease(self.started_run().row)

@@ -266,7 +266,7 @@ class Forgetting(Ground):
         assert self.store.verify() == []
 
     def test_a_run_that_goes_on_is_not_removed(self) -> None:
-        for run_id, kind in (("running", Kind.EMITTED), ("held", Kind.RUN_HELD)):
+        for run_id, kind in (("running", Kind.VALUE_EMITTED), ("held", Kind.RUN_HELD)):
             lease = self.started_run(run_id)
             self.append(lease, entry(kind))
             before = self.row(run_id)

@@ -23,7 +23,7 @@ class Suspects(Taking):
         """Leave runs to anybody, with nothing new: as after an act of a person on a stranded one."""
         for run_id in run_ids:
             lease = Lease(self.row(run_id))
-            write = Write(lease, [entry(Kind.EMITTED)], row={"owner": None})
+            write = Write(lease, [entry(Kind.VALUE_EMITTED)], row={"owner": None})
             assert isinstance(self.store.append([write])[0], Committed)
             assert self.row(run_id).owner is None
 

@@ -96,7 +96,7 @@ class Writing(Ground):
 
     def test_entries_are_numbered_chained_and_read_back(self) -> None:
         lease = self.started_run()
-        outcome = self.append(lease, step("a"), step("b"), entry(Kind.EMITTED))
+        outcome = self.append(lease, step("a"), step("b"), entry(Kind.VALUE_EMITTED))
         assert isinstance(outcome, Committed)
         assert [item.seq for item in outcome.entries] == [4, 6, 7]
         assert lease.row == self.row()

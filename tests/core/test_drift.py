@@ -60,7 +60,7 @@ def test_what_was_redone_is_gone_from_replay_and_kept_in_the_history(
 ):
     journal, keys = line(names)
     at = data.draw(st.integers(0, len(keys) - 1))
-    journal.run(Kind.GAP_FOUND, changes=[], **redo_facts(journal.fold(), [keys[at]]))
+    journal.run(Kind.DRIFT_FOUND, changes=[], **redo_facts(journal.fold(), [keys[at]]))
     history = journal.fold()
     assert list(history.records) == keys[:at]
     assert [record.key for record in history.superseded] == keys[at:]
@@ -91,7 +91,7 @@ def test_calls_made_side_by_side_are_ordered_by_their_places():
 
 def held(change: Change, journal: Journal) -> History:
     """A run that is held for a change."""
-    journal.run(Kind.GAP_FOUND, changes=[msgspec.to_builtins(change)])
+    journal.run(Kind.DRIFT_FOUND, changes=[msgspec.to_builtins(change)])
     return journal.run(Kind.RUN_HELD, reason="drift", detail="it changed").fold()
 
 
@@ -140,7 +140,7 @@ def test_a_change_is_told_until_it_was_gone_on_with():
     (change,) = found(journal.fold(), "f", code, 0)
     assert (change.kind, change.name, change.policy) == ("model", "think", "keep")
     told = msgspec.to_builtins(msgspec.structs.replace(change, did="keep"))
-    journal.run(Kind.GAP_FOUND, changes=[told])
+    journal.run(Kind.DRIFT_FOUND, changes=[told])
     assert found(journal.fold(), "f", code, 0) == []
     (again,) = found(journal.fold(), "f", now(think=StepNow(versions={"model": "m-3"})), 0)
     assert again.now == "m-3"

@@ -167,9 +167,9 @@ def test_cancelled_skipped_progress_and_values():
 
 
 def test_what_a_flow_emits_has_a_place_and_what_a_step_emits_has_none():
-    journal = Journal().step(Kind.EMITTED, "emit", 0, digest=None, attempt=0, value=1)
-    journal.step(Kind.STEP_STARTED, "a", 1).step(Kind.EMITTED, "a", value=2)
-    journal.step(Kind.STEP_COMPLETED, "a", 1, result=1).step(Kind.EMITTED, "a", value=3)
+    journal = Journal().step(Kind.VALUE_EMITTED, "emit", 0, digest=None, attempt=0, value=1)
+    journal.step(Kind.STEP_STARTED, "a", 1).step(Kind.VALUE_EMITTED, "a", value=2)
+    journal.step(Kind.STEP_COMPLETED, "a", 1, result=1).step(Kind.VALUE_EMITTED, "a", value=3)
     history = journal.fold()
     assert set(history.records) == {"emit", "a"}
     assert history.match("emit", 0, None) is history.records["emit"]
@@ -213,7 +213,7 @@ def test_a_dead_owner_proves_that_the_attempt_has_ended(noted):
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_lease_that_ran_out_proves_nothing(noted):
-    assert not doubtful("lease_ran_out", noted=noted).ended
+    assert not doubtful("lease_expired", noted=noted).ended
 
 
 def test_a_run_that_was_given_back_proves_nothing_of_an_abandoned_thread():
@@ -222,7 +222,7 @@ def test_a_run_that_was_given_back_proves_nothing_of_an_abandoned_thread():
 
 def test_the_time_since_the_loss_counts_from_the_first_takeover():
     journal = Journal().step(Kind.STEP_STARTED, "pay", 0, effect=True)
-    journal.run(Kind.RUN_CLAIMED, why="lease_ran_out")
+    journal.run(Kind.RUN_CLAIMED, why="lease_expired")
     first = journal.at_us
     journal.run(Kind.RUN_CLAIMED, why="free")
     assert journal.fold().records["pay"].lost_us == first
@@ -231,7 +231,7 @@ def test_the_time_since_the_loss_counts_from_the_first_takeover():
 def test_the_death_of_a_later_owner_proves_nothing_of_the_one_that_left_the_doubt():
     """A stalls in the effect, B takes over and dies, C takes over: A may still be acting."""
     journal = Journal().step(Kind.STEP_STARTED, "pay", 0, effect=True)
-    journal.run(Kind.RUN_CLAIMED, why="lease_ran_out")
+    journal.run(Kind.RUN_CLAIMED, why="lease_expired")
     journal.step(Kind.STEP_IN_DOUBT, "pay", 0, why="process_died", ended=False)
     journal.run(Kind.RUN_CLAIMED, why="owner_dead")
     assert not journal.fold().records["pay"].ended

@@ -495,7 +495,7 @@ def test_not_done_is_not_believed_while_the_old_owner_may_act():
     bench = Bench()
     with pytest.raises(Crash):
         bench.run(effect(ask, timeout_s=10.0), crash="after 1")
-    bench.die("lease_ran_out")
+    bench.die("lease_expired")
     error = held(lambda: bench.run(effect(ask, timeout_s=10.0), finds(NOT_DONE)))
     assert "may still be acting" in error.detail
     assert bench.calls.count("body") == 0
@@ -505,7 +505,7 @@ def test_not_done_is_believed_when_the_declared_time_is_over():
     bench = Bench()
     with pytest.raises(Crash):
         bench.run(effect(ask, timeout_s=10.0), crash="after 1")
-    bench.die("lease_ran_out")
+    bench.die("lease_expired")
     held(lambda: bench.run(effect(ask, timeout_s=10.0), finds(NOT_DONE)))
     bench.now_us += 16 * SECOND
     bench.die("free")
@@ -548,7 +548,7 @@ def test_an_error_leaves_a_doubt(called, why):
     assert left is not None
     assert msgspec.json.decode(left.body)["ended"] is (why == "error")
     # The doubt is told as it was, after a restart too.
-    bench.die("lease_ran_out")
+    bench.die("lease_expired")
     assert doubt.DOUBTS[why] in held(lambda: bench.run(effect("hold"))).detail
 
 

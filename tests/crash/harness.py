@@ -274,7 +274,7 @@ def assert_sound(store: holdfast.types.Store, run_id: str = "r") -> None:
     outcomes: Counter[tuple[int, str | None]] = Counter()
     generation = 1
     for entry in entries:
-        if entry.kind in ("run_resumed", "gap_found"):
+        if entry.kind in ("run_resumed", "drift_found"):
             generation = entry.body.get("generation", generation)
         if entry.kind in {"step_completed", "skipped_duplicate"}:
             outcomes[generation, entry.step] += 1

@@ -65,7 +65,7 @@ def test_fault_92_killed_while_it_is_raised(world):
         with world.store() as store:
             assert store.get("r").status == "held"
             kinds = [entry.kind for entry in store.history("r")]
-            assert kinds.count("budget_raised") == times, "nothing is raised without a record"
+            assert kinds.count("budget_set") == times, "nothing is raised without a record"
     assert world.run("spending.py", "raise").result == "queued", "the same again does the rest"
     assert world.run("spending.py", "step").result == sum(range(1, STEPS + 1))
     assert world.counts() == {str(number): 1 for number in range(1, STEPS + 1)}

@@ -111,7 +111,7 @@ def without_code(world: World) -> holdfast.types.ResumePreview:
 
 def told(world: World) -> list[str]:
     """Return what the run itself was told, by kind, and what became of it."""
-    entries = [e for e in world.history() if e.kind == "gap_found"]
+    entries = [e for e in world.history() if e.kind == "drift_found"]
     return [f"{c['kind']}: {c['did']}" for e in entries for c in e.body["changes"]]
 
 

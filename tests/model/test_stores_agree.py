@@ -43,7 +43,7 @@ KINDS = [
     Kind.STEP_COMPLETED,
     Kind.STEP_FAILED,
     Kind.STATE_SAVED,
-    Kind.EMITTED,
+    Kind.VALUE_EMITTED,
     Kind.RUN_WAITING,
     Kind.RUN_RELEASED,
     Kind.RUN_HELD,

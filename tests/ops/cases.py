@@ -66,7 +66,7 @@ def queued_since_newer_code_leaves_out_an_effect(store: MemoryStore):
 
 
 @case
-def running_lease_ran_out(store: MemoryStore):
+def running_lease_expired(store: MemoryStore):
     Journal(store, "r").step("search").intent("mail", {"to": "kim"})
     store.world.clock.advance(95)  # type: ignore[attr-defined]
 

@@ -58,7 +58,7 @@ def test_raise_budget_frees_the_run(holdfast, url):
     assert "holdfast --url" in result.stdout, "the command that executes it"
     with hf.open(url, default=False) as store:
         assert store.get("held").status == "queued"
-        raised = next(entry for entry in store.history("held") if entry.kind == "budget_raised")
+        raised = next(entry for entry in store.history("held") if entry.kind == "budget_set")
         assert raised.body["actor"] == "ada"
         assert agent.with_options(store=store).run("held", 5) == 10
 

@@ -289,7 +289,13 @@ def test_queue_priority_delay_tags_and_messages_come_along(pair: Pair) -> None:
     row = kept.get("r")
     assert row is not None
     kept.append(
-        [Write(Lease(row, acting=True), [Draft(Kind.EMITTED, at_us)], changes=[TakeMessage("m0")])]
+        [
+            Write(
+                Lease(row, acting=True),
+                [Draft(Kind.VALUE_EMITTED, at_us)],
+                changes=[TakeMessage("m0")],
+            )
+        ]
     )
 
     pair.copy()

@@ -87,5 +87,5 @@ def test_history_tells_whole_why_a_run_was_held_given_back_or_what_a_gap_brought
     given_back = told("run_released", why="does_not_fit", code="2/0123456789abcdef", detail=long)
     assert given_back == f"does_not_fit, version 2: {long}"
     change = Change("model", "think", "small", "large", "keep", did="keep")
-    found = told("gap_found", changes=[msgspec.to_builtins(change)])
+    found = told("drift_found", changes=[msgspec.to_builtins(change)])
     assert found == "model of step think was small, and is large now (keep)"

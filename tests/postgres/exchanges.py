@@ -205,14 +205,14 @@ class KeyedOutcome(Outcome):
 
 
 class TakenMessage(Appending):
-    adds = ("emitted",)
+    adds = ("value_emitted",)
 
     def prepare(self) -> None:
         super().prepare()
         self.bench.truth.post(self.run_id, Message("m", "signal", "me", 1, b"{}"))
 
     def write(self) -> Write:
-        return Write(self.lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m")])
+        return Write(self.lease, [entry(Kind.VALUE_EMITTED)], changes=[TakeMessage("m")])
 
     def check(self, told: Any) -> None:
         super().check(told)

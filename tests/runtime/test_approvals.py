@@ -259,7 +259,7 @@ def test_changed_arguments_need_a_new_approval(store: PrivateStore) -> None:
         assert world == []
         store.approve("r", "ap-pay", digest=again.digest, actor="bob")
         assert store.handle("r").result(timeout=20) == "paid 7000"
-    [refused] = [entry for entry in store.history("r") if entry.kind == "message_refused"]
+    [refused] = [entry for entry in store.history("r") if entry.kind == "message_discarded"]
     assert refused.body["why"] == "it was given for other arguments"
     assert summary_of(refused) == "it was given for other arguments, by ana"
     assert world == [(7000, "ana")]
@@ -303,7 +303,7 @@ def test_one_that_expired_before_it_was_used_is_void(url: str) -> None:
         world.append("the first attempt would fail")
         handle = soon.start("r")
         assert until(lambda: asked(store, "ap-soon").number == 2)
-        [void] = [entry for entry in store.history("r") if entry.kind == "message_refused"]
+        [void] = [entry for entry in store.history("r") if entry.kind == "message_discarded"]
         assert void.body["why"] == "it had expired 1 h before it was used"
         store.approve("r", "ap-soon", actor="ana")
         assert handle.result(timeout=20) == "paid 9"

@@ -93,7 +93,7 @@ def test_raising_it_goes_on_and_replays_cost_nothing(store):
     assert thinker.run("r", 5) == "0,1,2,3,4"
     assert done == [0, 1, 2, 3, 4]
     assert spent(store) == 150 * CENT
-    entry = next(entry for entry in store.history("r") if entry.kind == "budget_raised")
+    entry = next(entry for entry in store.history("r") if entry.kind == "budget_set")
     assert entry.body["actor"] == "ada"
     assert entry.body["to"] == {"usd_nanos": 200 * CENT}
     assert entry.body["before"]["spent_usd_nanos"] == 90 * CENT
@@ -177,7 +177,7 @@ def test_a_budget_is_not_set_below_what_is_spent(store):
     held(thinker.run, "r", 5)
     with pytest.raises(UsageError, match=r"usd=\$0.50: \$0.90 is spent already"):
         store.set_budget("r", budget=Budget(usd=0.5), actor="ada")
-    assert "budget_raised" not in kinds(store)
+    assert "budget_set" not in kinds(store)
     with pytest.raises(UsageError, match="steps=2: 3 is spent"):
         store.set_budget("r", budget=Budget(steps=2), actor="ada")
     store.set_budget("r", budget=Budget(steps=4), actor="ada")
@@ -222,10 +222,10 @@ def test_raised_while_a_live_process_has_it(store):
     handle = at_work.start("r")
     assert inside.wait(20)
     store.set_budget("r", budget=Budget(usd=1), actor="ada")
-    until(lambda: "budget_raised" in kinds(store))
+    until(lambda: "budget_set" in kinds(store))
     go_on.set()
     assert handle.result(timeout=20) == 3
-    entry = next(entry for entry in store.history("r") if entry.kind == "budget_raised")
+    entry = next(entry for entry in store.history("r") if entry.kind == "budget_set")
     assert entry.body["actor"] == "ada"
 
 
@@ -504,7 +504,7 @@ def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store
     assert answer.did == "the budget of run 'p' is now $2.00"
     assert handle.result(timeout=20) == [0, 1, 2, 3, 4]
     assert spent(store, "p") == 150 * CENT
-    assert kinds(store, "p").count("budget_raised") == 1
+    assert kinds(store, "p").count("budget_set") == 1
 
 
 def test_the_budget_of_a_childs_flow_is_no_second_pot(store):

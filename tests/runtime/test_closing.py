@@ -134,7 +134,7 @@ def test_a_write_that_went_through_in_the_dark_does_not_strand_its_run(store):
     lease = kept.claim("r", engine.owner(), kept.now_us())
     assert isinstance(lease, Lease)
     stale = Lease(lease.row)
-    entry = Draft(Kind.EMITTED, kept.now_us(), "emit", body=b'{"value":1}')
+    entry = Draft(Kind.VALUE_EMITTED, kept.now_us(), "emit", body=b'{"value":1}')
     kept.append([Write(lease, [entry])])
     engine.abandon(stale)
     engine.heartbeat.beat()

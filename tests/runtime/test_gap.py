@@ -44,7 +44,7 @@ def outside() -> Outside:
 
 def found(store: holdfast.types.Store, run_id: str = "r") -> list[dict[str, Any]]:
     """Return all changes that the run was told, in order."""
-    entries = [e for e in store.history(run_id) if e.kind == "gap_found"]
+    entries = [e for e in store.history(run_id) if e.kind == "drift_found"]
     return [change for entry in entries for change in entry.body["changes"]]
 
 
@@ -83,7 +83,7 @@ def test_what_is_as_it_was_is_not_told(store, outside):
     interrupted(lambda: watcher.run("r"))
     assert watcher.run("r") == [OLD, "read old", "finish old"]
     assert outside.looks == 2, "it is looked at once, and once more after the gap"
-    assert "gap_found" not in kinds(store, "r")
+    assert "drift_found" not in kinds(store, "r")
     assert watcher.run("r") == [OLD, "read old", "finish old"]
     assert outside.looks == 2, "a run that has ended looks at nothing"
 
@@ -252,7 +252,7 @@ def test_an_interrupted_look_leaves_the_record_as_it_is(store, outside):
     interrupted(lambda: watcher.run("r"))
     look, outside.look = outside.look, Stop().here
     interrupted(lambda: watcher.run("r"))
-    assert kinds(store, "r", "watch:fact") == ["fact_watched"]
+    assert kinds(store, "r", "watch:fact") == ["dependency_recorded"]
     outside.look = look
     assert watcher.run("r") == [OLD, "read old", "finish old"]
     assert not store.verify()
@@ -532,7 +532,7 @@ def test_what_usage_says_is_told_when_the_next_call_says_otherwise(store, outsid
         ("model", "keep"),
         ("prompt", "keep"),
     ]
-    told = [e.seq for e in store.history("r") if e.kind == "gap_found"]
+    told = [e.seq for e in store.history("r") if e.kind == "drift_found"]
     done = [e.seq for e in store.history("r") if e.kind == "step_completed"]
     assert len(told) == 1
     assert told[0] < done[1], "before the outcome that shows it"

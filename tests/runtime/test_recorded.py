@@ -131,7 +131,7 @@ work.run("r")
 
 @pytest.mark.parametrize(
     ("speak", "kind"),
-    [(holdfast.emit, "emitted"), (holdfast.context.save_progress, "step_progressed")],
+    [(holdfast.emit, "value_emitted"), (holdfast.context.save_progress, "step_progressed")],
 )
 def test_what_a_step_says_stands_behind_its_start(store, speak: Any, kind: str):
     @step(name="speaks")
@@ -166,7 +166,7 @@ def test_a_stream_tells_where_a_step_begins_again_after_its_process_died(tmp_pat
         assert done.returncode == code
     with holdfast.open(url, default=False) as store:
         items = list(store.stream("r"))
-        told = [e.body.get("begins") for e in store.history("r") if e.kind == "emitted"]
+        told = [e.body.get("begins") for e in store.history("r") if e.kind == "value_emitted"]
     assert [(item.attempt, item.value, item.begins) for item in items] == [
         (1, "a", True),
         (1, "b", False),

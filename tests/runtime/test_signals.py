@@ -158,7 +158,7 @@ def test_a_payload_that_does_not_fit_is_noted_and_the_run_goes_on_waiting(
     store.signal("r", "order", {"number": 7, "item": "tea"})
 
     assert handle.result(timeout=20) == Order(7, "tea")
-    [refused] = [entry for entry in store.history("r") if entry.kind == "message_refused"]
+    [refused] = [entry for entry in store.history("r") if entry.kind == "message_discarded"]
     assert "number" in refused.body["why"]
     assert refused.body["actor"] == "bob"
     assert [(it.status, bool(it.why)) for it in store.get("r").signals] == [

@@ -85,7 +85,9 @@ def add_run(store: SqliteStore, owner: int, number: int, run_id: str) -> Lease:
     store.append(
         [
             Write(
-                lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1"), *map(OpenQuestion, opens)]
+                lease,
+                [entry(Kind.VALUE_EMITTED)],
+                changes=[TakeMessage("m1"), *map(OpenQuestion, opens)],
             )
         ]
     )

@@ -243,7 +243,7 @@ def test_raise_the_budget(page: Page, stage: Stage, shoot: Callable[..., Any]):
     field.fill("5")
     dialog(page).get_by_role("button", name="Set the limits").click()
     stage.until_status("poor", "completed")
-    assert "(page, 127.0.0.1)" in actors(stage, "poor", "budget_raised")[0]
+    assert "(page, 127.0.0.1)" in actors(stage, "poor", "budget_set")[0]
 
 
 def test_a_signal_is_sent(page: Page, stage: Stage):

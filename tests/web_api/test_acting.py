@@ -128,7 +128,7 @@ def test_a_budget_is_raised_by_its_actor(operator: Person, store: Store):
     journal.step("look").held("budget", "1 of 1 steps")
     told = operator.act("run/raise-budget", {"steps": 5}, operator.seen("poor"), id="poor").data
     assert "5 steps" in told["did"]
-    assert last(store, "poor", "budget_raised")["actor"] == "kim (api, 127.0.0.1)"
+    assert last(store, "poor", "budget_set")["actor"] == "kim (api, 127.0.0.1)"
     assert row_of(store, "poor").status == "queued"
     empty = operator.act("run/raise-budget", {}, operator.seen("poor"), id="poor")
     assert (empty.status, empty.error) == (400, "UsageError")

@@ -92,8 +92,8 @@ test("when a process died is not known, only between which times", () => {
     "Last sign of life 2026-01-01 00:00:01 UTC; found dead 2026-01-01 00:00:03 UTC. In between it may have been at work. 2.0 s",
   );
   assert.match(inWords(told, bar({ ...gap, end: null })), /found dead, and nobody has taken the run yet/);
-  const had = { kind: "execution", name: "w1", status: "lease ran out", found_dead: at(4) };
-  assert.match(inWords(told, bar(had)), /^w1 had the run: lease ran out, last sign of life .*; its lease had run out /);
+  const had = { kind: "execution", name: "w1", status: "lease expired", found_dead: at(4) };
+  assert.match(inWords(told, bar(had)), /^w1 had the run: lease expired, last sign of life .*; its lease had expired /);
 });
 
 test("a summary counts what there is, and leaves out what there is not", () => {

@@ -228,7 +228,7 @@ def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, b
     if row.last_seq > seen:
         values = engine.values(row)
         for entry in engine.kept.load(row, [(1, seen)] if seen else []):
-            if entry.kind is Kind.EMITTED:
+            if entry.kind is Kind.VALUE_EMITTED:
                 data = entry.data()
                 value = values.decode(bytes(data["value"]))
                 begins = "begins" in data

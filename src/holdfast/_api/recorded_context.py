@@ -100,7 +100,7 @@ def emit(value: Any) -> None:
             body = b'{"begins":true,' + body[1:]
             frame.call.emitting = attempt
         at_us = execution.engine.now_us()
-        draft = Draft(Kind.EMITTED, at_us, key, attempt, position, body=body)
+        draft = Draft(Kind.VALUE_EMITTED, at_us, key, attempt, position, body=body)
         recorder = execution.recorder
         before = [] if frame.call is None else recorder.start_of(frame.call)
         recorder.write([*before, draft], recorder.in_background)

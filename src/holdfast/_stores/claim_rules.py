@@ -116,7 +116,7 @@ def why_claimable(
     if is_dead(row.owner):
         return ClaimedBecause.OWNER_DEAD
     if row.lease_until_us <= at_us and pulse_until_us(row.owner) <= at_us:
-        return ClaimedBecause.LEASE_RAN_OUT
+        return ClaimedBecause.LEASE_EXPIRED
     return None
 
 

@@ -161,7 +161,7 @@ class Store(Protocol):
 
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         """Take the run for execution if its status is claimable and nobody alive has it: epoch
-        + 1, entry `run_claimed` (body says why: free, owner dead, lease ran out), claims + 1.
+        + 1, entry `run_claimed` (body says why: free, owner dead, lease expired), claims + 1.
         The fifth claim in a row that brought nothing holds it as quarantined instead (Busy).
         Raises RunNotFound."""
         ...

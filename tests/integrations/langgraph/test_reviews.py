@@ -166,7 +166,7 @@ def test_the_run_refuses_what_only_it_can_tell_and_asks_again(store: Any) -> Non
         asked = reviewed.question()
         store.answer("t-1", asked.name, {"decisions": [{"type": "edit"}]})
         end = time.monotonic() + PATIENCE_S
-        while not any(it.kind == "message_refused" for it in store.history("t-1")):
+        while not any(it.kind == "message_discarded" for it in store.history("t-1")):
             assert time.monotonic() < end, "it was not refused"
             store.kept.wait_for_change(0.05)
         store.answer("t-1", reviewed.question().name, True)

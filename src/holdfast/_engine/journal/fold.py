@@ -101,7 +101,7 @@ class Folding:
             self.rollback = None
         self.supersede(data)
 
-    def _gap_found(self, entry: Entry) -> None:
+    def _drift_found(self, entry: Entry) -> None:
         self.decided_seq = entry.seq
         data = facts(entry)
         self.gap.found(data)
@@ -276,14 +276,14 @@ class Folding:
         record.state = State.COMPLETED
         record.outcome = entry
 
-    def _fact_watched(self, entry: Entry) -> None:
+    def _dependency_recorded(self, entry: Entry) -> None:
         self._value_recorded(entry)
 
     def _scope_opened(self, entry: Entry) -> None:
         # A loop or branches: the record only keeps their place.
         self._value_recorded(entry)
 
-    def _emitted(self, entry: Entry) -> None:
+    def _value_emitted(self, entry: Entry) -> None:
         # What a flow emits has a place in it; what a step emits belongs to its attempt.
         if entry.position is not None:
             self._value_recorded(entry)

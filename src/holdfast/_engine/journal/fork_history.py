@@ -52,8 +52,8 @@ _BESIDE_STEPS = frozenset(
         Kind.RUN_FORKED,
         Kind.CANCEL_REQUESTED,
         Kind.ROLLBACK_REQUESTED,
-        Kind.BUDGET_RAISED,
-        Kind.GAP_FOUND,
+        Kind.BUDGET_SET,
+        Kind.DRIFT_FOUND,
         Kind.FINDING_NOTED,
         Kind.CHANGE_ACCEPTED,
     }

@@ -28,7 +28,7 @@ def told(message: Message) -> dict[str, Any]:
 def misfit(message: Message, why: str) -> Note:
     """Return the entry that takes a message which the run cannot use: it is not lost, and the run
     goes on waiting."""
-    return Note(Kind.MESSAGE_REFUSED, {**told(message), "why": why})
+    return Note(Kind.MESSAGE_DISCARDED, {**told(message), "why": why})
 
 
 def why_not(error: Exception) -> str:

@@ -49,7 +49,7 @@ class ClaimedBecause(StrEnum):
     FREE = "free"
     OWN = "own"
     OWNER_DEAD = "owner_dead"
-    LEASE_RAN_OUT = "lease_ran_out"
+    LEASE_EXPIRED = "lease_expired"
 
 
 FINAL = frozenset({Status.COMPLETED, Status.CANCELLED, Status.ROLLED_BACK})

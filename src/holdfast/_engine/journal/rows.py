@@ -327,7 +327,7 @@ GIVES_BACK = frozenset(
     }
 )
 """Entries after which nobody owns the run."""
-BESIDE = frozenset({Kind.EMITTED, Kind.SCOPE_OPENED})
+BESIDE = frozenset({Kind.VALUE_EMITTED, Kind.SCOPE_OPENED})
 """Entries that are at a step's place without being one."""
 DONE = frozenset({Kind.STEP_COMPLETED, Kind.SKIPPED_DUPLICATE})
 """Entries that a step of the run is done with."""

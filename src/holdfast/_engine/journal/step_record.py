@@ -42,7 +42,7 @@ SORTS = {
     Kind.TIMER_FIRED: SLEEP,
     Kind.VALUE_RECORDED: VALUE,
     Kind.SCOPE_OPENED: SCOPE,
-    Kind.EMITTED: EMITTED,
+    Kind.VALUE_EMITTED: EMITTED,
 }
 """What a call is, beside steps and effects, if its key does not say so: all others have a colon in
 theirs, which no name of a step or flow can have."""

@@ -7,7 +7,7 @@ first entry and waits for the rest of the time.
     sleep     timer_set ─────────────── timer_fired
     wait      signal_awaited ─┬──────── signal_received      the message is taken in the same
                               ├──────── wait_timed_out       transaction
-                              └──────── message_refused: it does not fit; goes on waiting
+                              └──────── message_discarded: it does not fit; goes on waiting
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from holdfast._engine.telemetry.observer_events import (
     PriorExecution,
 )
 
-_OWNED = frozenset({ClaimedBecause.OWN, ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_RAN_OUT})
+_OWNED = frozenset({ClaimedBecause.OWN, ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_EXPIRED})
 """Reasons of a claim that say: somebody had the run until then."""
 _GIVEN_BACK = frozenset({Kind.RUN_WAITING, Kind.RUN_RELEASED, Kind.RUN_HELD})
 

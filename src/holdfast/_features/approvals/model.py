@@ -7,7 +7,7 @@ one that has expired, or was given for other arguments, is void, and a new one i
 
     QUESTION_ASKED(approve:STEP) ── approved ──► STEP_STARTED(approved: who, when) takes the message
                                  ├─ rejected ──► QUESTION_ANSWERED, and the flow gets Rejected
-                                 └─ void ──────► MESSAGE_REFUSED, and it is asked again
+                                 └─ void ──────► MESSAGE_DISCARDED, and it is asked again
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class ApprovalGate(Gate):
         """Take an approval that is void, and ask again; `by` says whose it was."""
         taken = [change for change in unused if isinstance(change, TakeMessage)]
         found: FoundQuestion = yield FindQuestion(APPROVE + call.key)
-        note = Note(Kind.MESSAGE_REFUSED, {**by, "why": why})
+        note = Note(Kind.MESSAGE_DISCARDED, {**by, "why": why})
         number = found.number + 1
         row = self._row(call, run_id, number, now_us)
         yield Append(call, [note, self._note(call, number)], changes=[*taken, OpenQuestion(row)])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.execution import Execution
 
-BUDGET_RAISED = "budget_raised"
+BUDGET_SET = "budget_set"
 """The kind of a message that says so; the account itself is changed already."""
 
 
@@ -39,6 +39,6 @@ def _decide(
 FEATURE = Feature(
     name="budgets",
     begin=_begin,
-    messages={BUDGET_RAISED: _take_in},
-    decisions={BUDGET_RAISED: Decision(write=_decide)},
+    messages={BUDGET_SET: _take_in},
+    decisions={BUDGET_SET: Decision(write=_decide)},
 )

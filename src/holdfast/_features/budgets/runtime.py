@@ -66,14 +66,14 @@ def _declared(history: History) -> dict[str, int] | None:
 # -- raised while it is at work -----------------------------------------------------------------
 
 
-def budget_raised(message: Message) -> Draft:
+def budget_set(message: Message) -> Draft:
     """Return the entry of a decision that was taken while this process had the run."""
-    return Draft(Kind.BUDGET_RAISED, message.at_us, body=message.body)
+    return Draft(Kind.BUDGET_SET, message.at_us, body=message.body)
 
 
 def take_in(execution: Execution, message: Message) -> None:
     """Write the entry of a raise beside the run's work."""
-    entry = budget_raised(message)
+    entry = budget_set(message)
     execution.recorder.write(
         [entry], execution.recorder.in_background, changes=[TakeMessage(message.message_id)]
     )
@@ -81,7 +81,7 @@ def take_in(execution: Execution, message: Message) -> None:
 
 def decided(lease: Lease, message: Message) -> Write:
     """Return the write of a raise that came while this process had the run."""
-    return Write(lease, [budget_raised(message)])
+    return Write(lease, [budget_set(message)])
 
 
 # -- what is declared --------------------------------------------------------------------------

@@ -138,7 +138,9 @@ class _Watched:
         called: Called = yield Call(self.call, "look")
         if called.error is not None:
             return (yield from give_up(self.call, called.error, self.execution.run_id))
-        yield Append(self.call, [Note(Kind.FACT_WATCHED, self._facts(called.value), {}, True)])
+        yield Append(
+            self.call, [Note(Kind.DEPENDENCY_RECORDED, self._facts(called.value), {}, True)]
+        )
         return called.value
 
     def _facts(self, seen: str) -> dict[str, Any]:
@@ -211,7 +213,7 @@ class _Watched:
 def _draft(call: StepCall, at_us: int, body: bytes) -> Any:
     from holdfast._engine.journal.entries import Draft
 
-    return Draft(Kind.FACT_WATCHED, at_us, call.key, position=call.position, body=body)
+    return Draft(Kind.DEPENDENCY_RECORDED, at_us, call.key, position=call.position, body=body)
 
 
 def _taken(fn: Callable[[], Any]) -> Callable[[], Any]:

@@ -2,10 +2,10 @@
 
     look ── nothing to tell ─────────────────────────────► the flow is called
       │
-      └─ changes ── on_resume ── policies ─┬─ keep ──────► gap_found, the flow is called
-                                           ├─ redo ──────► gap_found, next generation, called
-                                           ├─ ask ───────► gap_found, run_held (drift)
-                                           └─ fail ──────► gap_found, run_failed (Drifted)
+      └─ changes ── on_resume ── policies ─┬─ keep ──────► drift_found, the flow is called
+                                           ├─ redo ──────► drift_found, next generation, called
+                                           ├─ hold ──────► drift_found, run_held (drift)
+                                           └─ fail ──────► drift_found, run_failed (Drifted)
 
 Watched facts are compared by `watching`, when the flow passes them. Nothing is waited for here: what
 is written goes before everything that the flow writes.
@@ -172,7 +172,7 @@ def look(flow: RegisteredFlow | None, execution: Execution) -> ResumePreview | N
         str(row.status),
         gap.length_us / 1e6,
         str(gap.before.kind),
-        why in (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_RAN_OUT),
+        why in (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_EXPIRED),
         tuple(whole_effects(execution, change) for change in changes),
         comparison.redone(history),
         tuple(record.key for record in history.open_doubts()),
@@ -215,7 +215,7 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
         return []
     body = _encode({"changes": changes})
     execution.history.gap.found(msgspec.json.decode(body))
-    return [Draft(Kind.GAP_FOUND, execution.engine.now_us(), body=body)]
+    return [Draft(Kind.DRIFT_FOUND, execution.engine.now_us(), body=body)]
 
 
 # -- deciding and acting -----------------------------------------------------------------------
@@ -346,7 +346,7 @@ def write(
             facts["accepted"] = {change.token: str(at_us) for change in expired}
         body = _encode(facts)
         execution.recorder.write(
-            [Draft(Kind.GAP_FOUND, at_us, body=body, **place)], None, row_changes, lazily=True
+            [Draft(Kind.DRIFT_FOUND, at_us, body=body, **place)], None, row_changes, lazily=True
         )
         told: dict[str, Any] = msgspec.json.decode(body)
         history.gap.found(told)

@@ -6,7 +6,7 @@ message id is unique per run; so the first answer that is committed is the only 
 
     question_asked ─┬─ answered ──────► question_answered, the question is closed
                     ├─ refused ───────► question_answered, and the flow gets Refused
-                    ├─ does not fit ──► message_refused, and it is open under the next number
+                    ├─ does not fit ──► message_discarded, and it is open under the next number
                     └─ time is over ──► wait_timed_out; the question stays open, and whoever asks
                                         again by this name goes on with it
 """

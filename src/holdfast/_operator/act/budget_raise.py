@@ -103,15 +103,15 @@ def _record(store: Store, before: Pot, limits: dict[str, int], actor: str) -> No
         if row.status in FINAL:
             return  # Those that it started are still at work; their journals have the release.
         at_us = store.now_us()
-        entry = draft(Kind.BUDGET_RAISED, at_us, facts)
+        entry = draft(Kind.BUDGET_SET, at_us, facts)
         write = Write(Lease(row, acting=True), [entry])
         if isinstance(store.append([write])[0], Committed):
             return
         if row.owner is not None and existing_row(store, before.root).owner == row.owner:
-            number = f"budget_raised:{at_us}:{actor}"[:200]
+            number = f"budget_set:{at_us}:{actor}"[:200]
             store.post(
                 row.run_id,
-                Message(number, "budget_raised", actor, at_us, msgspec.json.encode(facts)),
+                Message(number, "budget_set", actor, at_us, msgspec.json.encode(facts)),
             )
             return
     raise StaleView(before.root)
@@ -144,7 +144,7 @@ def _released(store: Store, row: RunRow, actor: str) -> bool:
     for _ in range(TRIES):
         if row.status is not Status.HELD or row.held_reason != HeldReason.BUDGET:
             return False
-        facts = {"why": "budget_raised", "actor": actor}
+        facts = {"why": "budget_set", "actor": actor}
         release: Draft = draft(Kind.RUN_RELEASED, store.now_us(), facts)
         write = Write(Lease(row, acting=True), [release], row={"waiting_on": None})
         if isinstance(store.append([write])[0], Committed):

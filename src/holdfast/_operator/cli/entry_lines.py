@@ -62,7 +62,7 @@ def summary_of(entry: EntryView) -> str:
     body = entry.body
     if entry.kind == Kind.QUESTION_ASKED and body.get("text"):
         return clipped(visible(str(body["text"])), 90)
-    if entry.kind == Kind.EMITTED and body.get("begins"):
+    if entry.kind == Kind.VALUE_EMITTED and body.get("begins"):
         return f"begins its output: {shown(body.get('value'), 70)}"
     if entry.kind == Kind.FINDING_NOTED:
         told = f"{body.get('finding')} since {body.get('since')}: {body.get('text')}"
@@ -90,12 +90,12 @@ def _in_words(entry: EntryView) -> str:
         code = str(body.get("code", "")) if entry.kind == Kind.RUN_RELEASED else ""
         version = f", version {code.rpartition('/')[0]}" if code else ""
         return f"{why}{version}: {body['detail']}"
-    if entry.kind == Kind.GAP_FOUND:
+    if entry.kind == Kind.DRIFT_FOUND:
         changes = changes_of(body)
         return "; ".join(
             f"{it} ({it.did.replace('_', ' ')})" if it.did else str(it) for it in changes
         )
-    return str(body.get("why", "")) if entry.kind == Kind.MESSAGE_REFUSED else ""
+    return str(body.get("why", "")) if entry.kind == Kind.MESSAGE_DISCARDED else ""
 
 
 def _by_whom(body: dict[str, Any], field: str) -> str:

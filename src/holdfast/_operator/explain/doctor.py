@@ -211,7 +211,7 @@ def _leases(store: Store) -> Iterator[Trouble]:
     stalled = [run_id for run_id, is_dead in left.items() if not is_dead]
     if stalled:
         text = (
-            f"{least}{count(len(stalled), 'run')}, such as {stalled[0]}: the lease ran out, and the "
+            f"{least}{count(len(stalled), 'run')}, such as {stalled[0]}: the lease expired, and the "
             "process that has it may be paused, cut off or dead"
         )
         yield Trouble("lease", Severity.WARNING, text, (command("explain", stalled[0]),))

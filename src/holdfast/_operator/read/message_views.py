@@ -93,7 +93,7 @@ def messages_of(store: Store, row: RunRow, *, plain: bool) -> list[SignalView]:
 
 
 def _refused(entries: list[Entry]) -> dict[str, str]:
-    refused = (facts(entry) for entry in entries if entry.kind is Kind.MESSAGE_REFUSED)
+    refused = (facts(entry) for entry in entries if entry.kind is Kind.MESSAGE_DISCARDED)
     return {said["id"]: said["why"] for said in refused}
 
 

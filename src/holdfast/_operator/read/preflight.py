@@ -81,7 +81,7 @@ def _watched(past: History) -> list[Record]:
     return [
         record
         for record in past.records.values()
-        if record.outcome is not None and record.outcome.kind is Kind.FACT_WATCHED
+        if record.outcome is not None and record.outcome.kind is Kind.DEPENDENCY_RECORDED
     ]
 
 

@@ -144,7 +144,7 @@ MOVED = "moved"
 UNREAD = "a step that cannot be read"
 """Where a run failed whose journal is damaged there."""
 
-WHILE_AT_WORK = (Kind.STEP_PROGRESSED, Kind.EMITTED)
+WHILE_AT_WORK = (Kind.STEP_PROGRESSED, Kind.VALUE_EMITTED)
 BEHIND = 10
 """How many entries of that kind are looked behind for the start of the step."""
 

@@ -125,7 +125,7 @@ def _named(path: str, name: Any) -> str:
 # -- snapshots ----------------------------------------------------------------------------------
 
 
-_VOIDS = frozenset({Kind.RUN_RESUMED, Kind.GAP_FOUND})
+_VOIDS = frozenset({Kind.RUN_RESUMED, Kind.DRIFT_FOUND})
 """Entries that may let loops start over."""
 
 

@@ -48,7 +48,7 @@ class Bar(msgspec.Struct):
     effect: bool
     status: str
     """Of a step or an attempt its state (an attempt that died with its process is `interrupted`);
-    of a wait `waiting`, `ended`, `timed_out` or `refused`; of a gap `died`, `lease_ran_out` or
+    of a wait `waiting`, `ended`, `timed_out` or `refused`; of a gap `died`, `lease_expired` or
     `queued`; of a time held its reason."""
     start: dt.datetime
     end: dt.datetime | None
@@ -165,7 +165,7 @@ class ExecutionView(msgspec.Struct):
     end: dt.datetime | None
     """None while it goes on; of a process that died, its last sign of life."""
     how: str
-    """How it ended: `at work`, `died`, `lease ran out`, `waiting`, `released`, `held`, `completed` …"""
+    """How it ended: `at work`, `died`, `lease expired`, `waiting`, `released`, `held`, `completed` …"""
     found_dead: dt.datetime | None = None
     """Of a process that died: when another one found that out and took the run. It died some time
     between `end` and then; None while nobody has taken the run."""
@@ -444,18 +444,18 @@ _BY_KIND: dict[Kind, Callable[[_Walk, Entry], None]] = {
     Kind.STEP_CANCELLED: _Walk.cancelled,
     Kind.SKIPPED_DUPLICATE: _Walk.skipped,
     Kind.RUN_RESUMED: _Walk.taken_up,
-    Kind.GAP_FOUND: _Walk.taken_up,
+    Kind.DRIFT_FOUND: _Walk.taken_up,
     **dict.fromkeys(WAIT_BEGINS, _Walk.wait_begun),
     **dict.fromkeys(WAIT_ENDS, _Walk.wait_ended),
 }
 _ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED, Kind.RUN_ROLLED_BACK})
 _LOST = {
     ClaimedBecause.OWNER_DEAD.value: "died",
-    ClaimedBecause.LEASE_RAN_OUT.value: "lease_ran_out",
+    ClaimedBecause.LEASE_EXPIRED.value: "lease_expired",
 }
 _GAPS = {
     "died": "its process died in this time",
-    "lease_ran_out": "its process was not heard of",
+    "lease_expired": "its process was not heard of",
     "queued": "nobody had taken it",
 }
 _SETTLED = {"done": "completed", "not_done": "not_done"}

@@ -52,7 +52,7 @@ KEYS = 200
 """How many keys that runs are held on are looked at in one round."""
 DECISIONS = frozenset({"settle", *control.MESSAGES})
 """Messages that are decisions about a run, besides those of features."""
-TAKEN_OVER = (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_RAN_OUT)
+TAKEN_OVER = (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_EXPIRED)
 GOES_ON = frozenset({Kind.RUN_RELEASED, Kind.RUN_WAITING})
 """Entries by which an execution gives a run back for others to go on."""
 

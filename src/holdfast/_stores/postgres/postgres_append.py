@@ -259,7 +259,7 @@ class Batch:
             or row.status is not before.status
             or row.owner != before.owner
             or any(change.notifies for change in write.changes)
-            or any(draft.kind is Kind.EMITTED for draft in write.drafts)
+            or any(draft.kind is Kind.VALUE_EMITTED for draft in write.drafts)
         )
 
     # -- what is beside the runs ---------------------------------------------------------------

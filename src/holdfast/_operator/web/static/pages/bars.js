@@ -12,7 +12,7 @@ import { extent, pieces } from "../lib/scale.js";
 
 const WORKS = new Set(["attempt", "step", "joined"]);
 /** @type {Record<string, string>} */
-const FOUND = { died: "found dead", "lease ran out": "its lease had run out" };
+const FOUND = { died: "found dead", "lease expired": "its lease had expired" };
 const LOST = new Set(Object.keys(FOUND));
 const HEADS = ["What", "Which", "Status", "Attempt", "Start", "After", "Took"];
 

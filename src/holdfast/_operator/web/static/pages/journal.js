@@ -31,12 +31,12 @@ const PART = 200;
 const MOST = 500;
 const SHOWN_MAX = 2000;
 const GOOD = new Set(["step_completed", "run_completed", "step_settled"]);
-const BAD = new Set(["step_failed", "run_failed", "message_refused"]);
+const BAD = new Set(["step_failed", "run_failed", "message_discarded"]);
 const WARN = new Set([
   "step_in_doubt",
   "run_held",
   "finding_noted",
-  "gap_found",
+  "drift_found",
   "cancel_requested",
   "wait_timed_out",
 ]);

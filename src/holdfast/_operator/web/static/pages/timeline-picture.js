@@ -28,7 +28,7 @@ const LEGEND = [
   ["kind-wait", "waits"],
   ["kind-held", "held"],
   ["kind-gap is-died", "died some time in here"],
-  ["kind-gap is-lease_ran_out", "not heard of"],
+  ["kind-gap is-lease_expired", "not heard of"],
   ["kind-gap is-queued", "not taken yet"],
   ["kind-execution", "a process had it"],
 ];
