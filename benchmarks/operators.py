@@ -237,7 +237,7 @@ LISTS = {
     "tag=customer=none (none)": "?tag=customer%3Dnone",
     "flow_version=9 (none)": "?flow_version=9",
     "older_than=1d (none)": "?older_than=1d",
-    "id_part=99999": "?id_part=99999",
+    "search=99999": "?search=99999",
     "the oldest page": "?before=60",
 }
 
@@ -256,7 +256,7 @@ def over_http(client: Client, times: int) -> Iterator[Measured]:
     for path, target_ms in (
         ("/api/v1/run", RUN_MS),
         ("/api/v1/run/timeline", RUN_MS),
-        ("/api/v1/run/entries", RUN_MS),
+        ("/api/v1/run/history", RUN_MS),
         ("/api/v1/run/steps", RUN_MS),
     ):
         what = f"GET {path}, the long run"

@@ -18,7 +18,7 @@ from holdfast._engine.journal.changes import (
 )
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
-from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, RunRow, Write, version_seen
+from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, RunRow, Write, etag_of
 from holdfast._stores.contract import (
     LOST_END,
     Busy,
@@ -211,31 +211,31 @@ class Forgetting(Ground):
 
     def test_a_message_that_says_what_was_seen_is_refused_where_it_is_otherwise(self) -> None:
         lease = self.started_run()
-        seen = version_seen(self.row())
+        etag = etag_of(self.row())
         self.append(lease, step())  # A run at work may write.
         assert (
-            self.store.post("r", Message("m1", "signal", "me", 1, b"{}"), seen) is Posted.ACCEPTED
+            self.store.post("r", Message("m1", "signal", "me", 1, b"{}"), etag) is Posted.ACCEPTED
         )
         self.append(lease, entry(Kind.RUN_HELD))
         before = self.store.messages(self.row().run_no)
         with pytest.raises(StaleView):
-            self.store.post("r", Message("m2", "signal", "me", 1, b"{}"), seen)
+            self.store.post("r", Message("m2", "signal", "me", 1, b"{}"), etag)
         assert self.store.messages(self.row().run_no) == before
-        now = version_seen(self.row())
+        now = etag_of(self.row())
         assert self.store.post("r", Message("m2", "signal", "me", 1, b"{}"), now) is Posted.ACCEPTED
 
     def test_a_fork_of_a_run_that_is_not_as_it_was_seen_is_refused(self) -> None:
         lease = self.started_run()
-        seen = version_seen(self.row())
+        etag = etag_of(self.row())
         self.append(lease, entry(Kind.RUN_HELD))
         new = new_run("fork")
-        new.origin, new.origin_seen = '{"run":"r","base":1}', seen
+        new.origin, new.origin_etag = '{"run":"r","base":1}', etag
         with pytest.raises(StaleView):
             self.store.start(new, None)
         assert self.store.get("fork") is None
-        new.origin_seen = version_seen(self.row())
+        new.origin_etag = etag_of(self.row())
         assert self.store.start(new, None).created
-        new.origin_seen = seen
+        new.origin_etag = etag
         assert not self.store.start(new, None).created  # It is there already.
         assert self.store.verify(["r"]) == []
 

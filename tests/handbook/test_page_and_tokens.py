@@ -21,11 +21,11 @@ if __name__ == "__main__":
 
 
 def answer(
-    port: int, path: str, token: str = "", body: object = None, seen: str = ""
+    port: int, path: str, token: str = "", body: object = None, etag: str = ""
 ) -> tuple[int, str]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    if seen:
-        headers["If-Match"] = f'"{seen}"'
+    if etag:
+        headers["If-Match"] = f'"{etag}"'
     data = None if body is None else json.dumps(body).encode()
     if data is not None:
         headers["Content-Type"] = "application/json"
@@ -51,8 +51,8 @@ def test_it_is_started_and_a_leaked_token_ends_at_once(world: World):
         assert json.loads(answer(port, "/health")[1])["ok"] is True
         assert answer(port, "/api/v1/runs")[0] == 401
         assert answer(port, "/api/v1/runs", leaked)[0] == 200
-        seen = json.loads(answer(port, "/api/v1/run?id=r", leaked)[1])["seen"]
-        told = answer(port, "/api/v1/run/pause?id=r", leaked, {"reason": "mine"}, seen)
+        etag = json.loads(answer(port, "/api/v1/run?id=r", leaked)[1])["etag"]
+        told = answer(port, "/api/v1/run/pause?id=r", leaked, {"reason": "mine"}, etag)
         assert told[0] == 200, told
         assert "ops" in world.paste("token list")
         world.paste("token revoke", NAME="ops")

@@ -92,7 +92,7 @@ def waiting_for_an_approval_that_was_refused(store: MemoryStore):
     journal = Journal(store, "r").step("search")
     journal.asks_approval("charge", {"order": "42", "amount": 10})
     journal.unloaded("answer:approve:charge")
-    message_actions.refuse(store, "r", "charge", actor="kim", reason="too much")
+    message_actions.reject(store, "r", "charge", actor="kim", reason="too much")
 
 
 @case

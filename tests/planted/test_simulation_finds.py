@@ -271,8 +271,8 @@ def ids_are_delivered_again(patch: pytest.MonkeyPatch) -> None:
 
 def views_are_compared_before_the_write(patch: pytest.MonkeyPatch) -> None:
     """What was seen is compared when an action reads, and not in the transaction that writes."""
-    patch.setattr(claim_rules, "check_seen", lambda row, seen: None)
-    patch.setattr(lineage, "check_seen", lambda row, seen: None)
+    patch.setattr(claim_rules, "check_etag", lambda row, etag: None)
+    patch.setattr(lineage, "check_etag", lambda row, etag: None)
 
 
 def forks_are_compared_afterwards(patch: pytest.MonkeyPatch) -> None:
@@ -280,9 +280,9 @@ def forks_are_compared_afterwards(patch: pytest.MonkeyPatch) -> None:
     real = forks.make
 
     def make(store: Any, planned: Any) -> Any:
-        seen, store._seen = store._seen, None
+        etag, store._etag = store._etag, None
         made = real(store, planned)
-        claim_rules.check_seen(store._store.get(planned.origin.run_id), seen)
+        claim_rules.check_etag(store._store.get(planned.origin.run_id), etag)
         return made
 
     patch.setattr(forks, "make", make)

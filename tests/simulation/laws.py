@@ -14,7 +14,7 @@ import msgspec
 from holdfast._engine.decisions.control import MESSAGES
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.lifecycle import CLAIMABLE, FINAL, Status
-from holdfast._engine.journal.rows import Lease, RunRow, Write, version_seen
+from holdfast._engine.journal.rows import Lease, RunRow, Write, etag_of
 from holdfast._engine.scripts.requests import StepCall
 from holdfast._engine.scripts.stops import Tried
 from holdfast._stores.contract import Busy, Committed, Fenced, NewRun, Outcome, Started, Store
@@ -257,7 +257,7 @@ class Laws:
     def acted(self, row: RunRow | None, seen: str, what: str) -> None:
         """I22: who acts on what was seen writes to a run that is as it was seen."""
         assert row is not None
-        there = version_seen(row)
+        there = etag_of(row)
         _hold("I22", there == seen, f"{what} was written on {there}, and {seen} was seen")
 
     def refused(self, what: str, *, wrote: bool, fork: str | None) -> None:

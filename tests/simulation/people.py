@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
-from holdfast._engine.journal.rows import RunRow, version_seen
+from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._stores.contract import Committed, Outcome, Posted, Started, Store
 from holdfast.errors import HoldfastError
-from holdfast.testing.internals import Store as Opened, as_seen
+from holdfast.testing.internals import Store as Opened, require_etag
 from holdfast.testing.store_proxy import Through
 from tests.simulation.laws import Laws
 from tests.simulation.workers import SIGNAL
@@ -82,8 +82,8 @@ class People:
 
     def see(self, row: RunRow) -> str:
         """Somebody looks at a run, and thinks about it."""
-        self._views.append((row.run_id, version_seen(row)))
-        return f"somebody sees {row.run_id} as {version_seen(row)}"
+        self._views.append((row.run_id, etag_of(row)))
+        return f"somebody sees {row.run_id} as {etag_of(row)}"
 
     def act(self) -> tuple[str, str | None, str]:
         """Act on something that was seen; returns what came of it, and the fork that was made."""
@@ -93,7 +93,7 @@ class People:
         self._acts += 1
         fork = None
         deciding = Deciding(self._kept, self._laws, run_id, seen, self._meanwhile)
-        guarded = as_seen(deciding.as_store(), run_id, seen)
+        guarded = require_etag(deciding.as_store(), run_id, seen)
         what, perform = self._chosen(Opened(guarded, self._operator.engine), run_id)
         if what == "fork":
             fork = f"{run_id}-{self._acts}"

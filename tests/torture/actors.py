@@ -5,7 +5,7 @@ send RUN COUNT              signals, one after another
 ahead SECONDS               commits while the clock of its machine is ahead by so much
 nap RUN SECONDS             executes a run that sleeps
 hold RUN                    executes a run that waits inside a step, once it is free
-fork RUN NEW SEEN NAME      forks a run as it was seen
+fork RUN NEW ETAG NAME      forks a run as it was seen
 loops RUN ORDER             executes a run whose code has its loops in this order
 """
 
@@ -23,7 +23,7 @@ from unittest import mock
 import holdfast
 from holdfast import effect, flow, sleep, step, turns, wait_for_signal
 from holdfast._operator.act import fork as forks
-from holdfast._operator.act.expected_version import as_seen
+from holdfast._operator.act.expected_version import require_etag
 from holdfast._stores import store_clock
 from tests.crash import probe
 from tests.crash.scripts.long_runs import long_run
@@ -135,7 +135,7 @@ def forked() -> int:
     return total
 
 
-def fork(run_id: str, new_run_id: str, seen: str, name: str) -> str:
+def fork(run_id: str, new_run_id: str, etag: str, name: str) -> str:
     """Fork a run. Between reading it and writing the fork, wait until the scene says so."""
     make = forks.make
 
@@ -146,7 +146,7 @@ def fork(run_id: str, new_run_id: str, seen: str, name: str) -> str:
 
     mock.patch.object(forks, "make", made).start()
     with probe.open_store() as store:
-        view = as_seen(store.kept, run_id, seen)
+        view = require_etag(store.kept, run_id, etag)
         try:
             answer = forks.fork(view, run_id, new_run_id, before=BEFORE, actor="ana", confirm=True)
         except holdfast.errors.StaleView:

@@ -25,7 +25,7 @@ from typing import Any
 
 import holdfast
 from holdfast._engine.decisions.control import asked
-from holdfast._engine.journal.rows import version_seen
+from holdfast._engine.journal.rows import etag_of
 from tests.crash.harness import Ended, Script, World, assert_sound, wait_for
 from tests.crash.kills import checked
 from tests.crash.scripts.long_runs import long_run
@@ -267,7 +267,7 @@ def forks(stage: Stage) -> None:
 
 
 def _seen(store: holdfast.types.Store) -> str:
-    return version_seen(_row(store))
+    return etag_of(_row(store))
 
 
 def _changes(store: holdfast.types.Store) -> None:

@@ -276,9 +276,9 @@ def test_a_viewer_has_no_action_that_works(opens: Opens, stage: Stage, watched: 
         served(
             """async () => {
             const { act, get } = await import("/static/lib/api.js");
-            const { seen } = await get("run", { id: "looked-at" });
+            const { etag } = await get("run", { id: "looked-at" });
             try {
-              await act("run/cancel", { id: "looked-at" }, { reason: "" }, seen);
+              await act("run/cancel", { id: "looked-at" }, { reason: "" }, etag);
               return "done";
             } catch (error) {
               return error.status;

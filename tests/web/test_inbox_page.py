@@ -213,7 +213,7 @@ def test_two_tabs_answer_and_the_first_wins(opens: Opens, stage: Stage, watched:
         tab.goto(stage.origin + "/inbox")
         card(tab, "two-tabs").get_by_label(colour).check()
     # The second tab hears of nothing any more, as on a bad line: it still shows the question.
-    tabs[1].route("**/api/v1/inbox*", lambda route: None)
+    tabs[1].route("**/api/v1/pending*", lambda route: None)
     tabs[0].bring_to_front()
     card(tabs[0], "two-tabs").get_by_role("button", name="Answer").click()
     expect(card(tabs[0], "two-tabs")).to_contain_text("How many copies")

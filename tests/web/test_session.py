@@ -50,11 +50,11 @@ def test_both_halves_go_with_every_request(page: Page, stage: Stage):
     stage.submit(flows.long, "two-halves", "two-halves")
     page.goto(stage.origin + "/run?id=two-halves")
     expect(page.get_by_role("heading", name="two-halves")).to_be_visible()
-    soon(page, lambda: {"run/tail", "changes"} <= paths(requests))
+    soon(page, lambda: {"run/history/stream", "changes"} <= paths(requests))
     secret = page.evaluate(KEPT)
     assert len(secret) > 20
     assert {one.headers.get("x-holdfast-csrf") for one in requests} == {secret}
-    assert {"me", "run", "inbox"} <= paths(requests)
+    assert {"me", "run", "pending"} <= paths(requests)
 
 
 def paths(requests: list[Request]) -> set[str]:
@@ -135,12 +135,12 @@ def test_a_stream_goes_on_where_it_stopped(page: Page, stage: Stage):
         body = next(cut, None)
         route.continue_() if body is None else route.fulfill(body=body)
 
-    page.route("**/run/tail*", cut_once)
+    page.route("**/run/history/stream*", cut_once)
     with stage.working():
         stage.submit(flows.long, "broken-off", "broken-off")
         until(lambda: stage.marked("inside-broken-off"))
         page.goto(stage.origin + "/run?id=broken-off#journal")
-        tails = lambda: [one for one in requests if "run/tail" in one.url]  # noqa: E731
+        tails = lambda: [one for one in requests if "run/history/stream" in one.url]  # noqa: E731
         soon(page, lambda: len(tails()) > 1)
         assert [one.headers.get("last-event-id") for one in tails()[:2]] == [None, "2"]
         stage.mark("go-on-broken-off")

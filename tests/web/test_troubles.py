@@ -77,11 +77,11 @@ BROKEN = "the planted damage"
 PANELS = {
     # What fails: the page, the path of the API, what the page must say could not be read, and what it
     # says when it has read that there is nothing.
-    "needs: inbox": ("/", "inbox", "Questions, approvals and doubts could not be read", None),
+    "needs: inbox": ("/", "pending", "Questions, approvals and doubts could not be read", None),
     "needs: held": ("/", "runs?status=held", "Held runs could not be read", None),
     "needs: failed": ("/", "runs?status=failed", "Failed runs could not be read", None),
     "list": ("/", "runs?limit=50", "The list of runs could not be read", "No runs yet"),
-    "inbox": ("/inbox", "inbox", "The inbox could not be read", "Nobody is waited for"),
+    "inbox": ("/inbox", "pending", "The inbox could not be read", "Nobody is waited for"),
     "findings": (
         "/findings",
         "findings",
@@ -103,8 +103,8 @@ PANELS = {
     ),
     "run": ("/run?id=seen", "run?", "This run cannot be read", None),
     "timeline": ("/run?id=seen", "run/timeline", "The timeline could not be read", None),
-    "journal": ("/run?id=seen#journal", "run/entries", "The journal could not be read", None),
-    "tail": ("/run?id=seen", "run/entries", "New entries could not be read", None),
+    "journal": ("/run?id=seen#journal", "run/history?", "The journal could not be read", None),
+    "tail": ("/run?id=seen", "run/history?", "New entries could not be read", None),
     "snapshots": (
         "/run?id=seen#snapshots",
         "run/snapshots",
@@ -166,17 +166,17 @@ def test_every_read_of_the_page_is_in_the_table():
         "me": "the shell says who is signed in, or asks for a token",
         "run/state": "a snapshot that is chosen: a message",
         "run/steps": "more steps, on a button: a message",
-        "run/differences": "two snapshots that are chosen: a message",
-        "run/preflight": "in a dialog, which says what could not be read",
-        "run/rollback-plan": "in a dialog: a message",
-        "run/fork-plan": "in a dialog: a message",
+        "run/state-diff": "two snapshots that are chosen: a message",
+        "run/preview-resume": "in a dialog, which says what could not be read",
+        "run/preview-rollback": "in a dialog: a message",
+        "run/preview-fork": "in a dialog: a message",
     }
     assert asked == known | set(elsewhere)
 
 
 def test_counts_that_cannot_be_read_are_no_nought(page: Page, stage: Stage, watched: Watched):
     watched.expect(500)
-    breaks(page, "inbox")
+    breaks(page, "pending")
     breaks(page, "findings")
     page.goto(stage.origin + "/fleet")
     for name in ("inbox", "findings"):
@@ -209,7 +209,7 @@ def test_a_run_whose_process_died_is_shown_as_abandoned(
     store = SqliteStore(str(stage.folder / "runs.db"))
     Journal(store, "left-alone").step("look", {"found": 3})
     store.close()  # With its last handle the owner is gone.
-    page.goto(stage.origin + "/?id_part=left-alone")
+    page.goto(stage.origin + "/?search=left-alone")
     row = page.get_by_role("row").filter(has_text="left-alone")
     expect(row).to_contain_text("running: abandoned")
     shoot(page, "list")

@@ -152,14 +152,14 @@ class Person:
     def get(self, path: str, **query: Any) -> Reply:
         return self.client.ask("GET", address(path, **query), self.headers)
 
-    def act(self, path: str, body: Any, seen: str | None = None, **query: Any) -> Reply:
+    def act(self, path: str, body: Any, etag: str | None = None, **query: Any) -> Reply:
         headers = {**self.headers, "Content-Type": "application/json"}
-        if seen is not None:
-            headers["If-Match"] = f'"{seen}"'
+        if etag is not None:
+            headers["If-Match"] = f'"{etag}"'
         return self.client.ask("POST", address(path, **query), headers, body)
 
-    def seen(self, run_id: str) -> str:
-        return str(self.get("run", id=run_id).data["seen"])
+    def etag(self, run_id: str) -> str:
+        return str(self.get("run", id=run_id).data["etag"])
 
 
 class Browser:
@@ -190,10 +190,10 @@ class Browser:
             "X-Holdfast-CSRF": self.csrf,
         }
 
-    def act(self, path: str, body: Any, seen: str | None = None, **query: Any) -> Reply:
+    def act(self, path: str, body: Any, etag: str | None = None, **query: Any) -> Reply:
         headers = self.headers()
-        if seen is not None:
-            headers["If-Match"] = f'"{seen}"'
+        if etag is not None:
+            headers["If-Match"] = f'"{etag}"'
         return self.client.ask("POST", address(path, **query), headers, body)
 
 

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.rows import RunRow, version_seen
+from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done
 from holdfast._features.budgets.model import new_pot
 from holdfast._features.schedules.model import Spec, When
 from holdfast._operator.act import cancellation, run_decisions
-from holdfast._operator.act.expected_version import as_seen
+from holdfast._operator.act.expected_version import require_etag
 from holdfast._operator.read import run_views
 from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.action_routes import ACTIONS
@@ -47,9 +47,9 @@ def messages(store: Store, run_id: str) -> list[tuple[str, str]]:
 
 
 def test_i21_settling_is_an_entry_with_actor_and_address(operator: Person, store: Store):
-    seen = operator.seen("in-doubt")
-    body = {"step": "charge", "as": "done", "result": {"id": 7}}
-    told = operator.act("run/settle", body, seen, id="in-doubt").data
+    etag = operator.etag("in-doubt")
+    body = {"step": "charge", "outcome": "done", "result": {"id": 7}}
+    told = operator.act("run/settle", body, etag, id="in-doubt").data
     assert told["did"] == "charge of run 'in-doubt' is settled as done"
     assert (told["status"], told["goes_on"]) == ("queued", True)
     entry = last(store, "in-doubt", "step_settled")
@@ -58,9 +58,9 @@ def test_i21_settling_is_an_entry_with_actor_and_address(operator: Person, store
 
 
 def test_i21_the_page_says_that_it_was_the_page(browser: Browser, store: Store):
-    seen = str(browser.get("run", id="in-doubt").data["seen"])
-    body = {"step": "charge", "as": "fail", "reason": "nobody knows"}
-    assert browser.act("run/settle", body, seen, id="in-doubt").status == 200
+    etag = str(browser.get("run", id="in-doubt").data["etag"])
+    body = {"step": "charge", "outcome": "failed", "reason": "nobody knows"}
+    assert browser.act("run/settle", body, etag, id="in-doubt").status == 200
     assert last(store, "in-doubt", "step_settled")["actor"] == "lee (page, 127.0.0.1)"
 
 
@@ -72,13 +72,13 @@ def test_i21_the_page_says_that_it_was_the_page(browser: Browser, store: Store):
         ("cancel", "waiting", {"reason": "enough"}, "run_cancelled"),
         ("pause", "waiting", {"reason": "later"}, "run_held"),
         ("rollback", "paid", {"confirm": True}, "rollback_requested"),
-        ("settle", "in-doubt", {"step": "charge", "as": "done"}, "step_settled"),
+        ("settle", "in-doubt", {"step": "charge", "outcome": "done"}, "step_settled"),
     ],
 )
 def test_i21_each_decision_is_an_entry_with_its_actor(
     operator: Person, store: Store, action: str, run_id: str, body: dict[str, Any], kind: str
 ):
-    reply = operator.act(f"run/{action}", body, operator.seen(run_id), id=run_id)
+    reply = operator.act(f"run/{action}", body, operator.etag(run_id), id=run_id)
     assert reply.status == 200, reply
     entry = last(store, run_id, kind)
     assert "kim (api, 127.0.0.1)" in msgspec.json.encode(entry).decode(), entry
@@ -88,7 +88,7 @@ def test_i21_each_decision_is_an_entry_with_its_actor(
 
 def test_i21_a_fork_names_who_made_it(operator: Person, store: Store):
     body = {"new_run_id": "second", "before": "look"}
-    told = operator.act("run/fork", body, operator.seen("done"), id="done").data
+    told = operator.act("run/fork", body, operator.etag("done"), id="done").data
     assert (told["run_id"], told["origin"], told["created"]) == ("second", "done", True)
     assert last(store, "second", "run_forked")["actor"] == "kim (api, 127.0.0.1)"
 
@@ -97,7 +97,7 @@ def test_i21_what_is_said_to_a_run_names_who_said_it(operator: Person, store: St
     who = "kim (api, 127.0.0.1)"
     assert operator.act("run/answer", {"name": "size", "answer": "l"}, id="asking").status == 200
     assert messages(store, "asking") == [("answer:size", who)]
-    body = {"name": "charge", "digest": DIGEST, "number": 1}
+    body = {"name": "charge", "digest": DIGEST, "expected_number": 1}
     assert operator.act("run/approve", body, id="approving").status == 200
     assert messages(store, "approving")[0][1] == who
     sent = operator.act("run/signal", {"name": "go", "value": 1, "signal_id": "s1"}, id="waiting")
@@ -126,11 +126,11 @@ def test_a_budget_is_raised_by_its_actor(operator: Person, store: Store):
     journal = Journal(store, "poor")
     store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)
     journal.step("look").held("budget", "1 of 1 steps")
-    told = operator.act("run/raise-budget", {"steps": 5}, operator.seen("poor"), id="poor").data
+    told = operator.act("run/set-budget", {"steps": 5}, operator.etag("poor"), id="poor").data
     assert "5 steps" in told["did"]
     assert last(store, "poor", "budget_set")["actor"] == "kim (api, 127.0.0.1)"
     assert row_of(store, "poor").status == "queued"
-    empty = operator.act("run/raise-budget", {}, operator.seen("poor"), id="poor")
+    empty = operator.act("run/set-budget", {}, operator.etag("poor"), id="poor")
     assert (empty.status, empty.error) == (400, "UsageError")
 
 
@@ -150,10 +150,10 @@ SEEING = [
     ("resume", {}),
     ("pause", {}),
     ("cancel", {}),
-    ("settle", {"step": "charge", "as": "done"}),
+    ("settle", {"step": "charge", "outcome": "done"}),
     ("rollback", {"confirm": True}),
     ("fork", {"new_run_id": "fork", "before": "charge", "confirm": True}),
-    ("raise-budget", {"steps": 9}),
+    ("set-budget", {"steps": 9}),
 ]
 
 
@@ -161,8 +161,8 @@ SEEING = [
 def test_a_stale_view_is_refused_and_nothing_changes(
     operator: Person, store: Store, action: str, body: dict[str, Any]
 ):
-    stale = operator.seen("in-doubt")
-    journal = {"step": "charge", "as": "fail", "reason": "a colleague was quicker"}
+    stale = operator.etag("in-doubt")
+    journal = {"step": "charge", "outcome": "failed", "reason": "a colleague was quicker"}
     assert operator.act("run/settle", journal, stale, id="in-doubt").status == 200
     before = content(store)
     reply = operator.act(f"run/{action}", body, stale, id="in-doubt")
@@ -187,18 +187,18 @@ def test_who_does_not_say_what_was_seen_decides_nothing(
 
 def test_a_run_at_work_may_write_meanwhile(store: Store):
     journal = Journal(store, "busy")
-    seen = version_seen(row_of(store, "busy"))
+    etag = etag_of(row_of(store, "busy"))
     journal.step("look")
-    assert version_seen(row_of(store, "busy")) == seen
+    assert etag_of(row_of(store, "busy")) == etag
     journal.held("paused", "enough")
-    held = version_seen(row_of(store, "busy"))
-    assert held != seen
+    held = etag_of(row_of(store, "busy"))
+    assert held != etag
 
 
 def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatch: Any):
     """The comparison is part of the write: what is decided meanwhile is not written over."""
-    seen = version_seen(row_of(store, "in-doubt"))
-    guarded = as_seen(store, "in-doubt", seen)
+    etag = etag_of(row_of(store, "in-doubt"))
+    guarded = require_etag(store, "in-doubt", etag)
     real = store.append
     raced: list[bool] = []
 
@@ -245,7 +245,7 @@ RACES: list[tuple[str, str, dict[str, Any], str, Intruder]] = [
     ("pause", "busy", {}, "post", stops),
     ("cancel", "waiting", {}, "append", pauses),
     ("cancel", "busy", {}, "post", stops),
-    ("settle", "in-doubt", {"step": "charge", "as": "done"}, "append", settles),
+    ("settle", "in-doubt", {"step": "charge", "outcome": "done"}, "append", settles),
     ("rollback", "in-doubt", {"confirm": True}, "append", settles),
     ("rollback", "busy", {"confirm": True}, "post", stops),
     (
@@ -253,12 +253,18 @@ RACES: list[tuple[str, str, dict[str, Any], str, Intruder]] = [
         *("start", settles),
     ),
     ("fork", "busy", {"new_run_id": "fork", "before": "look", "confirm": True}, "start", stops),
-    ("raise-budget", "poor", {"steps": 5}, "append", cancels),
-    ("raise-budget", "busy", {"steps": 5}, "post", stops),
+    ("set-budget", "poor", {"steps": 5}, "append", cancels),
+    ("set-budget", "busy", {"steps": 5}, "post", stops),
     ("signal", "waiting", {"name": "go", "value": 1}, "post", pauses),
     ("answer", "asking", {"name": "size", "answer": "l"}, "post", pauses),
-    ("refuse", "asking", {"name": "size", "reason": "no"}, "post", pauses),
-    ("approve", "approving", {"name": "charge", "digest": DIGEST, "number": 1}, "post", pauses),
+    ("reject", "asking", {"name": "size", "reason": "no"}, "post", pauses),
+    (
+        "approve",
+        "approving",
+        {"name": "charge", "digest": DIGEST, "expected_number": 1},
+        "post",
+        pauses,
+    ),
 ]
 
 
@@ -286,7 +292,7 @@ def test_an_action_that_is_refused_has_changed_nothing(
     store.put_pot(new_pot("busy", {"steps": 1}, store.now_us()), only_new=True)
     Journal(store, "poor").step("look").held("budget", "1 of 1 steps")
     store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)
-    seen = operator.seen(run_id)
+    etag = operator.etag(run_id)
     real = getattr(store, write)
     left: list[Any] = []
 
@@ -300,7 +306,7 @@ def test_an_action_that_is_refused_has_changed_nothing(
         return real(*values, **more)
 
     monkeypatch.setattr(store, write, racing)
-    reply = operator.act(f"run/{action}", body, seen, id=run_id)
+    reply = operator.act(f"run/{action}", body, etag, id=run_id)
     assert (reply.status, reply.error) == (409, "StaleView"), reply.data
     now = content(store) + msgspec.json.encode([store.pot("poor"), store.pot("busy")])
     assert now == left[-1]
@@ -318,10 +324,10 @@ def test_a_fork_that_was_made_is_not_refused_afterwards(
         run_decisions.settle(store, "in-doubt", "charge", NOT_DONE, actor="the other")
         return made
 
-    seen = operator.seen("in-doubt")
+    etag = operator.etag("in-doubt")
     monkeypatch.setattr(store, "start", started)
     body = {"new_run_id": "fork", "before": "charge", "confirm": True}
-    reply = operator.act("run/fork", body, seen, id="in-doubt")
+    reply = operator.act("run/fork", body, etag, id="in-doubt")
     assert (reply.status, reply.data["created"]) == (200, True)
 
 
@@ -329,33 +335,33 @@ def test_a_fork_that_was_made_is_not_refused_afterwards(
 
 
 def test_not_done_lists_the_effect_and_wants_a_second_yes(operator: Person, store: Store):
-    seen, before = operator.seen("in-doubt"), content(store)
-    body: dict[str, Any] = {"step": "charge", "as": "not_done"}
-    reply = operator.act("run/settle", body, seen, id="in-doubt")
+    etag, before = operator.etag("in-doubt"), content(store)
+    body: dict[str, Any] = {"step": "charge", "outcome": "not_done"}
+    reply = operator.act("run/settle", body, etag, id="in-doubt")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"] == ["charge"]
     assert content(store) == before
-    assert operator.act("run/settle", {**body, "confirm": True}, seen, id="in-doubt").status == 200
+    assert operator.act("run/settle", {**body, "confirm": True}, etag, id="in-doubt").status == 200
     assert last(store, "in-doubt", "step_settled")["as"] == "not_done"
 
 
 def test_a_fork_that_repeats_an_effect_wants_a_second_yes(operator: Person, store: Store):
-    plan = operator.get("run/fork-plan", id="paid", before="charge").data
+    plan = operator.get("run/preview-fork", id="paid", before="charge").data
     assert [it["step"] for it in plan["effects"]] == ["charge"]
-    seen, before = operator.seen("paid"), content(store)
+    etag, before = operator.etag("paid"), content(store)
     body: dict[str, Any] = {"new_run_id": "again", "before": "charge"}
-    reply = operator.act("run/fork", body, seen, id="paid")
+    reply = operator.act("run/fork", body, etag, id="paid")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert "charge" in reply.data["error"]["effects"][0]
     assert content(store) == before
-    assert operator.act("run/fork", {**body, "confirm": True}, seen, id="paid").status == 200
+    assert operator.act("run/fork", {**body, "confirm": True}, etag, id="paid").status == 200
 
 
 def test_a_rollback_that_leaves_something_wants_a_second_yes(operator: Person, store: Store):
-    plan = operator.get("run/rollback-plan", id="paid").data["plan"]
+    plan = operator.get("run/preview-rollback", id="paid").data["plan"]
     assert plan["confirm"] is True
-    seen, before = operator.seen("paid"), content(store)
-    reply = operator.act("run/rollback", {}, seen, id="paid")
+    etag, before = operator.etag("paid"), content(store)
+    reply = operator.act("run/rollback", {}, etag, id="paid")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"][0].startswith("charge (has no undo")
     assert content(store) == before
@@ -372,16 +378,16 @@ def test_resuming_over_an_effect_that_may_have_happened_wants_a_second_yes(
         )
     )
     journal.failed("charge")
-    seen, before = operator.seen("gave-up"), content(store)
-    reply = operator.act("run/resume", {}, seen, id="gave-up")
+    etag, before = operator.etag("gave-up"), content(store)
+    reply = operator.act("run/resume", {}, etag, id="gave-up")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"] == ["charge"]
     assert content(store) == before
-    assert operator.act("run/resume", {"confirm": True}, seen, id="gave-up").status == 200
+    assert operator.act("run/resume", {"confirm": True}, etag, id="gave-up").status == 200
 
 
 def test_a_doubt_is_not_resumed_over(operator: Person, store: Store):
-    reply = operator.act("run/resume", {}, operator.seen("in-doubt"), id="in-doubt")
+    reply = operator.act("run/resume", {}, operator.etag("in-doubt"), id="in-doubt")
     assert (reply.status, reply.error) == (409, "RunHeld")
     assert reply.data["error"]["reason"] == "in_doubt"
 
@@ -392,13 +398,13 @@ def test_a_doubt_is_not_resumed_over(operator: Person, store: Store):
 def test_of_two_answers_the_first_counts_and_the_second_is_told(
     site: Site, operator: Person, browser: Browser, store: Store
 ):
-    body = {"name": "size", "number": 1}
+    body = {"name": "size", "expected_number": 1}
     assert operator.act("run/answer", {**body, "answer": "l"}, id="asking").status == 200
     reply = browser.act("run/answer", {**body, "answer": "s"}, id="asking")
     assert (reply.status, reply.error) == (409, "AnswerConflict")
     assert reply.data["error"]["actor"] == "kim (api, 127.0.0.1)"
     assert len(messages(store, "asking")) == 1
-    refused = browser.act("run/refuse", {**body, "reason": "no"}, id="asking")
+    refused = browser.act("run/reject", {**body, "reason": "no"}, id="asking")
     assert refused.status == 409
 
 
@@ -407,7 +413,7 @@ def test_of_many_answers_at_one_time_one_counts(site: Site, tokens: Tokens, stor
     replies: list[Reply] = []
 
     def answer(person: Person) -> None:
-        body = {"name": "size", "number": 1, "answer": "s"}
+        body = {"name": "size", "expected_number": 1, "answer": "s"}
         replies.append(person.act("run/answer", body, id="asking"))
 
     threads = [threading.Thread(target=answer, args=(person,)) for person in people]
@@ -423,7 +429,9 @@ def test_an_answer_that_does_not_fit_is_refused(operator: Person, store: Store):
     before = content(store)
     reply = operator.act("run/answer", {"name": "size", "answer": "huge"}, id="asking")
     assert (reply.status, reply.error) == (400, "UsageError")
-    reply = operator.act("run/answer", {"name": "size", "answer": "l", "number": 2}, id="asking")
+    reply = operator.act(
+        "run/answer", {"name": "size", "answer": "l", "expected_number": 2}, id="asking"
+    )
     assert (reply.status, reply.error) == (409, "StaleView")
     assert content(store) == before
 
@@ -451,7 +459,7 @@ def test_fault_105_arguments_that_changed_between_the_look_and_the_yes(
     operator: Person, store: Store
 ):
     shown = next(
-        it for it in operator.get("inbox").data["questions"] if it["run_id"] == "approving"
+        it for it in operator.get("pending").data["questions"] if it["run_id"] == "approving"
     )
     journal = Journal(store, "changed")
     journal.asks_approval("charge", {"amount": 12})
@@ -465,14 +473,16 @@ def test_fault_105_arguments_that_changed_between_the_look_and_the_yes(
     row = Question("changed", "approve:charge", 2, "approval", None, told, store.now_us(), None)
     journal.write(journal.draft(Kind.RUN_RELEASED, why="x"), opens=[row])
     reply = operator.act(
-        "run/approve", {"name": "charge", "digest": store_digest, "number": 1}, id="changed"
+        "run/approve",
+        {"name": "charge", "digest": store_digest, "expected_number": 1},
+        id="changed",
     )
     assert (reply.status, reply.error) == (409, "StaleView")
     assert messages(store, "changed") == []
 
 
 def test_an_approval_counts_once(operator: Person, browser: Browser, store: Store):
-    body = {"name": "charge", "digest": DIGEST, "number": 1}
+    body = {"name": "charge", "digest": DIGEST, "expected_number": 1}
     assert operator.act("run/approve", body, id="approving").status == 200
     reply = browser.act("run/approve", body, id="approving")
     assert (reply.status, reply.error) == (409, "AnswerConflict")
@@ -504,7 +514,7 @@ def test_with_four_eyes_who_forks_a_run_does_not_approve_what_the_fork_asks(
         )
         for person, old, new in ((lee, "first", "second"), (ann, "second", "third")):
             body = {"new_run_id": new, "before": "weigh"}
-            assert person.act("run/fork", body, person.seen(old), id=old).status == 200
+            assert person.act("run/fork", body, person.etag(old), id=old).status == 200
             Journal.taken(store, new).step("weigh", 2).asks_approval("charge", {}).unloaded(
                 "answer:x"
             )
@@ -533,11 +543,11 @@ def test_with_four_eyes_a_child_is_of_who_started_its_parent(store: Store, token
 
 
 def test_what_has_ended_or_is_not_there(operator: Person, store: Store):
-    seen = operator.seen("done")
-    reply = operator.act("run/cancel", {}, seen, id="done")
+    etag = operator.etag("done")
+    reply = operator.act("run/cancel", {}, etag, id="done")
     assert reply.status == 200
     assert reply.data["recorded"] is False
-    assert operator.act("run/resume", {}, seen, id="done").error == "UsageError"
+    assert operator.act("run/resume", {}, etag, id="done").error == "UsageError"
     assert operator.act("run/signal", {"name": "go"}, id="done").error == "RunEnded"
     assert operator.act("run/cancel", {}, "x", id="nobody").status == 404
 
@@ -547,7 +557,7 @@ def test_a_live_process_is_asked(operator: Person, store: Store, monkeypatch: py
 
     monkeypatch.setattr(action_routes, "WAIT_S", 0.05)
     Journal(store, "at-work").step("look")
-    reply = operator.act("run/cancel", {"reason": "x"}, operator.seen("at-work"), id="at-work")
+    reply = operator.act("run/cancel", {"reason": "x"}, operator.etag("at-work"), id="at-work")
     assert reply.status == 200
     assert reply.data["recorded"] is False
     assert "is asked to stop" in reply.data["did"]
@@ -560,32 +570,32 @@ HUGE = b"1" + b"0" * 400
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("run/raise-budget", b'{"usd": 1e308}'),
-        ("run/raise-budget", b'{"usd": 1e999}'),
-        ("run/raise-budget", b'{"tokens": ' + HUGE + b"}"),
-        ("run/raise-budget", b'{"wall": ' + HUGE + b"}"),
-        ("run/raise-budget", b'{"wall": "' + b"9" * 900 + b'd"}'),
-        ("run/raise-budget", b'{"steps": 9223372036854775808}'),
-        ("run/answer", b'{"name": "size", "answer": "s", "number": ' + HUGE + b"}"),
+        ("run/set-budget", b'{"usd": 1e308}'),
+        ("run/set-budget", b'{"usd": 1e999}'),
+        ("run/set-budget", b'{"tokens": ' + HUGE + b"}"),
+        ("run/set-budget", b'{"wall": ' + HUGE + b"}"),
+        ("run/set-budget", b'{"wall": "' + b"9" * 900 + b'd"}'),
+        ("run/set-budget", b'{"steps": 9223372036854775808}'),
+        ("run/answer", b'{"name": "size", "answer": "s", "expected_number": ' + HUGE + b"}"),
         ("run/answer", b'{"name": "size", "answer": "\\ud800"}'),
         ("run/answer", b'{"name": "\\u0000", "answer": "s"}'),
         ("run/answer", b'{"name": "size", "answer": "\xff"}'),
         ("run/answer", b'{"name": "size", "answer": ' + b"[" * 5000 + b"]" * 5000 + b"}"),
         ("run/signal", b'{"name": "go", "value": "\\ud800"}'),
-        ("run/settle", b'{"step": "charge", "as": "done", "result": "\\ud800"}'),
+        ("run/settle", b'{"step": "charge", "outcome": "done", "result": "\\ud800"}'),
         ("queue", b'{"concurrency": ' + HUGE + b"}"),
         ("queue", b'{"concurrency": 9223372036854775808}'),
-        ("queue", b'{"rate": 5, "per_s": 1e300}'),
-        ("queue", b'{"rate": 5, "per_s": 1e-300}'),
+        ("queue", b'{"rate": 5, "period_s": 1e300}'),
+        ("queue", b'{"rate": 5, "period_s": 1e-300}'),
     ],
 )
 def test_absurd_numbers_and_texts_change_nothing(
     admin: Person, store: Store, path: str, body: bytes
 ):
-    seen = admin.seen("asking")
+    etag = admin.etag("asking")
     query = {"name": "mail"} if path == "queue" else {"id": "asking"}
     before = content(store)
-    reply = admin.act(path, body, seen, **query)
+    reply = admin.act(path, body, etag, **query)
     assert reply.status in (400, 409), reply
     assert content(store) == before
 

@@ -47,7 +47,7 @@ def paths(site: Site) -> list[str]:
 
 def queries() -> dict[str, str]:
     """What makes each route do something, if it were let through."""
-    run = {"fork-plan": "before=look", "differences": "from=1&to=1"}
+    run = {"preview-fork": "before=look", "state-diff": "from=1&to=1"}
     found = {}
     for route in app.routes():
         if "/run" in route.path and route.path != "/api/v1/runs":
@@ -59,13 +59,13 @@ def queries() -> dict[str, str]:
 
 
 BODIES: dict[str, Any] = {
-    "/api/v1/run/settle": {"step": "charge", "as": "done"},
+    "/api/v1/run/settle": {"step": "charge", "outcome": "done"},
     "/api/v1/run/fork": {"new_run_id": "fork", "before": "look"},
     "/api/v1/run/signal": {"name": "go"},
     "/api/v1/run/answer": {"name": "size", "answer": "s"},
-    "/api/v1/run/refuse": {"name": "size"},
+    "/api/v1/run/reject": {"name": "size"},
     "/api/v1/run/approve": {"name": "charge", "digest": "61" * 16},
-    "/api/v1/run/raise-budget": {"usd": 3},
+    "/api/v1/run/set-budget": {"usd": 3},
     "/api/v1/queue": {"concurrency": 7},
     "/api/v1/schedule": {"paused": True},
 }
@@ -88,7 +88,7 @@ class Walk:
     ) -> Iterator[tuple[str, str, Reply]]:
         for path in paths(self.site):
             for method in methods:
-                if method == "GET" and path in ("/api/v1/run/tail", "/api/v1/changes"):
+                if method == "GET" and path in ("/api/v1/run/history/stream", "/api/v1/changes"):
                     continue  # Streams are asked below, since they have no end.
                 yield method, path, self.send(method, path, headers, host)
 
@@ -277,7 +277,7 @@ def test_a_cookie_alone_opens_no_route(
         elif (method, path) != ("POST", "/api/v1/session"):
             assert reply.status == 401, (method, path, reply)
             assert method == "HEAD" or reply.error == "SessionIncomplete"
-    for path in ("/api/v1/changes", "/api/v1/run/tail?id=asking", "/nowhere", "/metrics"):
+    for path in ("/api/v1/changes", "/api/v1/run/history/stream?id=asking", "/nowhere", "/metrics"):
         assert browser.client.ask("GET", path, headers).error == "SessionIncomplete"
     assert content(store) == before
 
@@ -304,7 +304,7 @@ def test_the_walk_would_notice_an_open_door(walk: Walk, admin: Person, store: St
         if reply.status not in REFUSED
     ]
     known = {key for key in inner(walk.site)[0]._doors if key[1] not in ("/api/v1/changes",)}
-    streams = {("GET", "/api/v1/run/tail"), ("POST", "/api/v1/session")}
+    streams = {("GET", "/api/v1/run/history/stream"), ("POST", "/api/v1/session")}
     assert set(passed) == known - streams
     assert content(store) != before
 
@@ -381,7 +381,9 @@ def test_what_goes_wrong_unforeseen_tells_nothing(
 # -- WebSockets and streams (fault 99) ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/api/v1/changes", "/api/v1/run/tail", "/ws", "/health"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/v1/changes", "/api/v1/run/history/stream", "/ws", "/health"]
+)
 def test_fault_99_a_websocket_is_closed_before_it_opens(site: Site, path: str):
     """Whatever a server would hand over as a WebSocket, the gate closes it."""
     sent: list[Any] = []
@@ -417,7 +419,7 @@ def test_fault_99_an_upgrade_on_the_wire_gets_no_socket(site: Site):
         assert wire.recv(1000).startswith(b"HTTP/1.1 401 ")
 
 
-@pytest.mark.parametrize("path", ["/api/v1/changes", "/api/v1/run/tail?id=asking"])
+@pytest.mark.parametrize("path", ["/api/v1/changes", "/api/v1/run/history/stream?id=asking"])
 def test_fault_99_a_stream_is_checked_like_everything_else(
     patient: None, site: Site, operator: Person, path: str
 ):
@@ -499,8 +501,8 @@ def test_each_guard_is_what_refuses(
     status: int,
 ):
     def cancelled() -> int:
-        seen = str(browser.get("run", id="waiting").data["seen"])
-        sent = {**browser.headers(), "If-Match": f'"{seen}"', **headers}
+        etag = str(browser.get("run", id="waiting").data["etag"])
+        sent = {**browser.headers(), "If-Match": f'"{etag}"', **headers}
         target = "/api/v1/run/cancel?id=waiting"
         return browser.client.ask("POST", target, sent, {"reason": "x"}, host=host).status
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from holdfast._engine.journal.lifecycle import HeldReason, Status
-from holdfast._engine.journal.rows import version_seen
+from holdfast._engine.journal.rows import etag_of
 from holdfast._features.watchdog.model import Found
 from holdfast._operator.read import run_views
 from holdfast._operator.web import app, event_streams, journals, limits, openapi, request_models
@@ -30,9 +30,9 @@ from tests.ops.journals import Journal
 from tests.web_api.served import Person, Site, address, kept_in
 
 QUERIES: dict[str, dict[str, Any]] = {
-    "/api/v1/run/fork-plan": {"id": "done", "before": "look"},
+    "/api/v1/run/preview-fork": {"id": "done", "before": "look"},
     "/api/v1/run/state": {"id": "loop"},
-    "/api/v1/run/differences": {"id": "loop", "from": 5, "to": 8},
+    "/api/v1/run/state-diff": {"id": "loop", "from": 5, "to": 8},
 }
 
 
@@ -112,10 +112,10 @@ def test_a_run_that_needs_a_person_is_explained(operator: Person, store: Store):
     told = operator.get("run", id="in-doubt").data
     row = store.get("in-doubt")
     assert row is not None
-    assert told["seen"] == version_seen(row)
+    assert told["etag"] == etag_of(row)
     assert "may or may not have happened" in told["explanation"]["case"]
     [doubt] = told["doubts"]
-    assert (doubt["step"], doubt["args"], doubt["seen"]) == ("charge", {"amount": 12}, told["seen"])
+    assert (doubt["step"], doubt["args"], doubt["etag"]) == ("charge", {"amount": 12}, told["etag"])
     assert len(told["trace_id"]) == 32
     assert operator.get("run", id="done").data["explanation"] is None
 
@@ -147,14 +147,14 @@ def test_a_journal_is_read_by_pages_without_loss_or_repetition(
     found: list[int] = []
     after: int | None = 0
     while after is not None:
-        told = operator.get("run/entries", id="paged", after=after, limit=limit).data
+        told = operator.get("run/history", id="paged", after=after, limit=limit).data
         page = [entry["seq"] for entry in told["entries"]]
         assert 1 <= len(page) <= limit + 1
         found += page
         after = told["next"]
     assert found == whole
     for after in whole:
-        told = operator.get("run/entries", id="paged", after=after, limit=2).data
+        told = operator.get("run/history", id="paged", after=after, limit=2).data
         assert [entry["seq"] for entry in told["entries"]][:2] == whole[after : after + 2]
 
 
@@ -173,15 +173,15 @@ def test_only_that_range_of_a_journal_is_read(
         return found
 
     monkeypatch.setattr(SqliteStore, "load", counting)
-    assert operator.get("run/entries", id="long", after=100, limit=10).status == 200
+    assert operator.get("run/history", id="long", after=100, limit=10).status == 200
     assert read == [5]  # Rows of two entries each.
 
 
 def test_entries_of_one_step(operator: Person, store: Store):
-    told = operator.get("run/entries", id="in-doubt", step="charge").data
+    told = operator.get("run/history", id="in-doubt", step="charge").data
     assert [entry["kind"] for entry in told["entries"]] == ["step_started", "step_in_doubt"]
     assert told["next"] is None
-    one = operator.get("run/entries", id="in-doubt", step="charge", limit=1).data
+    one = operator.get("run/history", id="in-doubt", step="charge", limit=1).data
     assert [entry["kind"] for entry in one["entries"]] == ["step_started"]
     assert one["next"] is not None
 
@@ -190,16 +190,16 @@ def test_a_large_value_is_clipped_unless_it_is_asked_for(operator: Person, store
     Journal(store, "large", input={"text": "x" * 100_000}).step("look", "y" * 100_000)
     told = operator.get("run", id="large").data
     assert told["run"]["input"] == {"…clipped": 100_011}
-    entry = operator.get("run/entries", id="large", after=3, limit=1).data["entries"][0]
+    entry = operator.get("run/history", id="large", after=3, limit=1).data["entries"][0]
     assert entry["body"]["result"] == {"…clipped": 100_002}
-    whole = operator.get("run/entries", id="large", after=3, limit=1, full=1).data["entries"][0]
+    whole = operator.get("run/history", id="large", after=3, limit=1, full=1).data["entries"][0]
     assert whole["body"]["result"] == "y" * 100_000
 
 
 def test_what_cannot_be_said_is_an_error_with_its_name(operator: Person, store: Store):
     for status, error, path, query in (
         (404, "RunNotFound", "run", {"id": "nobody"}),
-        (404, "RunNotFound", "run/tail", {"id": "nobody"}),
+        (404, "RunNotFound", "run/history/stream", {"id": "nobody"}),
         (400, "UsageError", "run", {}),
         (400, "UsageError", "run", {"id": ""}),
         (400, "UsageError", "run", {"id": "done", "what": "1"}),
@@ -296,9 +296,9 @@ def test_the_list_comes_in_pages(operator: Person, store: Store):
     [
         ({"status": "held"}, ["paused", "in-doubt"]),
         ({"status": ["held", "failed"]}, ["paused", "failed", "in-doubt"]),
-        ({"held": "in_doubt"}, ["in-doubt"]),
-        ({"held": "paused"}, ["paused"]),
-        ({"held": "moved"}, []),
+        ({"held_reason": "in_doubt"}, ["in-doubt"]),
+        ({"held_reason": "paused"}, ["paused"]),
+        ({"held_reason": "moved"}, []),
         ({"flow": "pay", "status": "completed"}, ["paid", "done"]),
         ({"flow_version": "1", "status": "completed"}, ["paid", "done"]),
         ({"flow_version": "9"}, []),
@@ -306,7 +306,7 @@ def test_the_list_comes_in_pages(operator: Person, store: Store):
         ({"parent": "done"}, []),
         ({"tag": "customer=7"}, []),
         ({"older_than": "1d"}, []),
-        ({"id_part": "doubt"}, ["in-doubt"]),
+        ({"search": "doubt"}, ["in-doubt"]),
         ({"finding": "stuck", "status": "completed"}, []),
     ],
 )
@@ -325,7 +325,7 @@ def test_counts_say_what_wants_somebody(operator: Person):
 
 FILTERS = {
     "status": [*Status],
-    "held": [*HeldReason, "moved"],
+    "held_reason": [*HeldReason, "moved"],
     "finding": [*Found],
 }
 """The filters of the list that have a closed list of values."""
@@ -342,7 +342,7 @@ def test_a_filter_with_an_unknown_value_is_refused_with_the_known_ones(operator:
 
 
 def test_the_inbox_has_questions_approvals_and_doubts(operator: Person):
-    told = operator.get("inbox").data
+    told = operator.get("pending").data
     assert [(it["kind"], it["run_id"]) for it in told["questions"]] == [
         ("question", "asking"),
         ("approval", "approving"),
@@ -350,7 +350,7 @@ def test_the_inbox_has_questions_approvals_and_doubts(operator: Person):
     approval = told["questions"][1]
     assert (approval["args"], approval["digest"]) == ({"amount": 12}, "61" * 16)
     assert [(it["run_id"], it["step"]) for it in told["doubts"]] == [("in-doubt", "charge")]
-    assert operator.get("inbox", to="nobody").data["questions"] == []
+    assert operator.get("pending", to="nobody").data["questions"] == []
 
 
 # -- fault 96: nothing that somebody stored becomes anything else ------------------------------
@@ -405,10 +405,10 @@ def hostile(store: Store) -> list[str]:
 
 def answers(person: Person, ids: list[str]) -> Iterator[bytes]:
     yield person.get("runs").body
-    yield person.get("inbox").body
+    yield person.get("pending").body
     yield person.get("findings").body
     for run_id in ids:
-        for path in ("run", "run/entries", "run/steps", "run/timeline", "run/preflight"):
+        for path in ("run", "run/history", "run/steps", "run/timeline", "run/preview-resume"):
             reply = person.get(path, id=run_id)
             assert reply.status == 200, reply
             assert reply.headers["Content-Type"] == "application/json"
@@ -473,7 +473,7 @@ def test_fault_95_filters_are_parameters(patient: None, store: Store, tmp_path: 
     try:
         with kept_in(tmp_path / "runs.db") as other, Site(other, Tokens.of(other)) as site:
             person = Person(site, site.tokens.create("sql", "viewer"))
-            names = ("flow", "queue", "flow_version", "parent", "id_part")
+            names = ("flow", "queue", "flow_version", "parent", "search")
             for name in names:
                 person.get("runs", **{name: "x"})
             person.get("runs", tag="a=x")
@@ -495,7 +495,7 @@ def test_fault_95_filters_are_parameters(patient: None, store: Store, tmp_path: 
 def test_a_part_of_an_id_is_text_and_no_pattern(operator: Person, store: Store):
     Journal(store, "100% sure_thing").completed()
     for part, expected in (("%", ["100% sure_thing"]), ("_", ["100% sure_thing"]), ("*", [])):
-        found = operator.get("runs", id_part=part).data["runs"]
+        found = operator.get("runs", search=part).data["runs"]
         assert [run["run_id"] for run in found] == expected, part
 
 
@@ -565,7 +565,7 @@ def test_arguments_are_told_as_one_exact_text(operator: Person, store: Store):
     """A browser has no numbers but floats: what it shows is what the server wrote."""
     Journal(store, "exact-approval").asks_approval("charge", EXACT).unloaded("answer:x")
     Journal(store, "exact-doubt").held_in_doubt("charge", args=EXACT)
-    inbox = operator.get("inbox").data
+    inbox = operator.get("pending").data
     [asked] = [it for it in inbox["questions"] if it["run_id"] == "exact-approval"]
     [doubt] = [it for it in inbox["doubts"] if it["run_id"] == "exact-doubt"]
     assert asked["args_text"] == doubt["args_text"] == EXACT_TEXT
@@ -590,7 +590,7 @@ def test_one_damaged_run_takes_no_list_away(operator: Person, store: Store, tmp_
             "UPDATE journal SET body = replace(body, '13', '14') WHERE id >> 32 = ?", (number,)
         )
     connection.close()
-    inbox = operator.get("inbox")
+    inbox = operator.get("pending")
     assert inbox.status == 200, inbox
     assert {it["run_id"] for it in inbox.data["questions"]} == {"asking", "approving"}
     assert [it["run_id"] for it in inbox.data["doubts"]] == ["in-doubt"]
@@ -603,7 +603,7 @@ def test_one_damaged_run_takes_no_list_away(operator: Person, store: Store, tmp_
     assert sum("cannot be read" in it for it in found.data["troubles"]) >= 3
     assert operator.get("fleet").status == 200
     approval = {"name": "charge", "digest": "61" * 16}
-    for path, body in (("approve", approval), ("refuse", {"name": "charge"})):
+    for path, body in (("approve", approval), ("reject", {"name": "charge"})):
         reply = operator.act(f"run/{path}", body, id="other")
         assert (reply.status, reply.error) == (500, "Corrupt")
     row = store.get("other")
@@ -631,14 +631,14 @@ def test_a_damaged_part_of_the_fleet_leaves_the_rest(
         ("runs", {"before": 2**53}),
         ("run/state", {"id": "done", "seq": 10**30}),
         ("run/state", {"id": "done", "seq": -(10**30)}),
-        ("run/differences", {"id": "done", "from": 10**30, "to": 1}),
-        ("run/entries", {"id": "done", "after": 2**63}),
-        ("run/fork-plan", {"id": "paid", "before": "charge", "new_run_id": "\x00"}),
+        ("run/state-diff", {"id": "done", "from": 10**30, "to": 1}),
+        ("run/history", {"id": "done", "after": 2**63}),
+        ("run/preview-fork", {"id": "paid", "before": "charge", "new_run_id": "\x00"}),
         ("trends", {"hours": "nan"}),
         ("trends", {"hours": "inf"}),
         ("trends", {"hours": "1e308"}),
         ("trends", {"hours": "-5"}),
-        ("inbox", {"to": "\x00"}),
+        ("pending", {"to": "\x00"}),
     ],
 )
 def test_absurd_numbers_and_texts_are_no_accident_of_the_server(
@@ -668,7 +668,7 @@ def test_an_answer_ends_before_it_is_too_large_and_says_where_to_go_on(
     found: list[int] = []
     pages, after = 0, 0
     while True:
-        reply = operator.get("run/entries", id="wide", after=after, full=1)
+        reply = operator.get("run/history", id="wide", after=after, full=1)
         assert len(reply.body) < 400_000
         found += [it["seq"] for it in reply.data["entries"]]
         pages += 1

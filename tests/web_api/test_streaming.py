@@ -61,7 +61,7 @@ def test_a_tail_gives_every_entry_once_and_ends_with_the_run(
     site: Site, operator: Person, store: Store
 ):
     journal = Journal(store, "live").step("one")
-    with Stream(site, operator, "run/tail?id=live") as stream:
+    with Stream(site, operator, "run/history/stream?id=live") as stream:
         assert stream.answer.status == 200
         assert stream.answer.headers["Content-Type"].startswith("text/event-stream")
         assert stream.answer.headers["Cache-Control"] == "no-store"
@@ -87,8 +87,8 @@ def test_a_tail_gives_every_entry_once_and_ends_with_the_run(
 def test_a_cursor_goes_on_behind_any_entry(site: Site, operator: Person, store: Store, cursor: int):
     Journal(store, "over").step("one").step("two").completed()
     for path, headers in (
-        (f"run/tail?id=over&after={cursor}", {}),
-        ("run/tail?id=over", {"Last-Event-ID": str(cursor)}),
+        (f"run/history/stream?id=over&after={cursor}", {}),
+        ("run/history/stream?id=over", {"Last-Event-ID": str(cursor)}),
     ):
         with Stream(site, operator, path, **headers) as stream:
             found = [number for name, number, _ in stream.events() if name == "entry"]
@@ -112,7 +112,7 @@ def test_reconnecting_loses_nothing_and_repeats_nothing(site: Site, operator: Pe
     cuts = 0
     while not ended:
         headers = {"Last-Event-ID": str(found[-1])} if found else {}
-        with Stream(site, operator, "run/tail?id=cut", **headers) as stream:
+        with Stream(site, operator, "run/history/stream?id=cut", **headers) as stream:
             for at, (name, number, _) in enumerate(stream.events()):
                 if name == "entry":
                     assert number is not None
@@ -169,7 +169,7 @@ def test_a_stream_says_that_it_is_still_there(
     site: Site, operator: Person, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(event_streams, "KEEP_ALIVE_S", 0.1)
-    with Stream(site, operator, "run/tail?id=asking&after=100") as stream:
+    with Stream(site, operator, "run/history/stream?id=asking&after=100") as stream:
         seen = [stream.answer.readline() for _ in range(8)]
     assert seen.count(event_streams.STILL_HERE.rstrip(b"\n") + b"\n") >= 2
 
@@ -179,13 +179,13 @@ def test_a_stream_ends_when_its_token_does(
 ):
     monkeypatch.setattr(event_streams, "KEEP_ALIVE_S", 0.1)
     person = Person(site, tokens.create("short", "viewer"))
-    with Stream(site, person, "run/tail?id=asking") as stream:
+    with Stream(site, person, "run/history/stream?id=asking") as stream:
         assert next(stream.events())[0] == "entry"
         Tokens(tokens.path).revoke("short")
         list(stream.events())  # It comes to an end.
 
 
-@pytest.mark.parametrize("path", ["changes", "run/tail?id=asking"])
+@pytest.mark.parametrize("path", ["changes", "run/history/stream?id=asking"])
 @pytest.mark.parametrize("how", ["signed out", "pushed out", "revoked", "not readable"])
 def test_a_stream_ends_with_its_session_also_if_nothing_happens(
     site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, path: str, how: str
@@ -244,7 +244,9 @@ def test_too_many_streams_are_refused_and_closed_ones_do_not_count(
 def test_the_server_stops_although_streams_are_open(store: Store, tokens: Tokens):
     with Site(store, tokens) as site:
         person = Person(site, tokens.create("kim", "viewer"))
-        streams = [Stream(site, person, path) for path in ("changes", "run/tail?id=asking")]
+        streams = [
+            Stream(site, person, path) for path in ("changes", "run/history/stream?id=asking")
+        ]
         begun = time.monotonic()
     assert time.monotonic() - begun < 10
     for stream in streams:
@@ -256,7 +258,7 @@ def test_a_store_that_fails_ends_the_stream_and_says_why(
 ):
     from holdfast.errors import StoreFailed
 
-    with Stream(site, operator, "run/tail?id=asking") as stream:
+    with Stream(site, operator, "run/history/stream?id=asking") as stream:
         events = stream.events()
         while next(events)[0] != "run":
             pass

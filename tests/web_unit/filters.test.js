@@ -4,7 +4,7 @@ import { page } from "./static.js";
 
 const { asked, isFiltered } = await page("pages/filters.js");
 const NOTHING = {
-  status: [], before: null, id_part: "", flow: "", queue: "", tag: "", held: "", finding: "", older_than: "",
+  status: [], before: null, search: "", flow: "", queue: "", tag: "", held: "", finding: "", older_than: "",
   flow_version: "", parent: "",
 };
 
@@ -44,7 +44,7 @@ test("what the list does not know is left out", () => {
 });
 
 test("texts are those that were written, whatever they are", () => {
-  assert.equal(wanted("?id_part=%C3%A9%E4%B8%96%2F%3Cscript%3E").id_part, "é世/<script>");
+  assert.equal(wanted("?search=%C3%A9%E4%B8%96%2F%3Cscript%3E").search, "é世/<script>");
   assert.equal(wanted("?tag=a%3Db+c").tag, "a=b c");
   assert.equal(wanted(`?flow=${"x".repeat(10_000)}`).flow.length, 10_000);
 });

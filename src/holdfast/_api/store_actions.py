@@ -96,7 +96,12 @@ class Acting:
         from holdfast._operator.act import message_actions
 
         return message_actions.answer(
-            self.kept, run_id, name, value, actor=actor_or_user(actor), number=expected_number
+            self.kept,
+            run_id,
+            name,
+            value,
+            actor=actor_or_user(actor),
+            expected_number=expected_number,
         )
 
     def reject(
@@ -112,13 +117,13 @@ class Acting:
         gets `Rejected`."""
         from holdfast._operator.act import message_actions
 
-        return message_actions.refuse(
+        return message_actions.reject(
             self.kept,
             run_id,
             name,
             reason=masked(reason),
             actor=actor_or_user(actor),
-            number=expected_number,
+            expected_number=expected_number,
         )
 
     def approve(
@@ -242,10 +247,10 @@ class Acting:
 
     def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Any:
         """Set new limits of the budget that a run spends from, which is that of its root; limits
-        that `to` does not give stay. Runs that were held for it go on."""
-        from holdfast._operator.act import budget_raise
+        that `budget` does not give stay. Runs that were held for it go on."""
+        from holdfast._operator.act import budget_limits
 
-        return budget_raise.raise_budget(self.kept, run_id, budget, actor=actor_or_user(actor))
+        return budget_limits.set_budget(self.kept, run_id, budget, actor=actor_or_user(actor))
 
     def pause_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
         """Pause a schedule: it starts no runs until it is resumed."""

@@ -23,7 +23,7 @@ from holdfast._engine.journal.rows import (
     RunRow,
     Write,
     apply,
-    version_seen,
+    etag_of,
 )
 from holdfast._stores.contract import NewRun, Query, Wanted
 from holdfast.errors import RunConflict, StaleView
@@ -238,10 +238,10 @@ def key_is_here(state: KeyState, here: KeyState) -> str:
     )
 
 
-def check_seen(row: RunRow, seen: str | None) -> None:
-    """Refuse an action on a run that is not as it was seen, in the transaction that would write it;
-    None: it may be as it likes."""
-    if seen is not None and row.deleted_us is None and version_seen(row) != seen:
+def check_etag(row: RunRow, etag: str | None) -> None:
+    """Refuse an action on a run that has another etag, in the transaction that would write it; None
+    accepts any."""
+    if etag is not None and row.deleted_us is None and etag_of(row) != etag:
         told = row.status if row.held_reason is None else f"{row.status} ({row.held_reason})"
         raise StaleView(
             row.run_id, f"run {row.run_id!r} changed since you looked: it is {told} now; look again"

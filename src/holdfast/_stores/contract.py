@@ -272,10 +272,10 @@ class Store(Protocol):
         """Say whether an owner is proven dead; a lease that ran out is no proof."""
         ...
 
-    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
+    def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
         """Put a message into the inbox of a run; its id is unique per run. Refused once the run has
-        ended or failed (`lifecycle.ENDED`), but for an id that is there already. If it says how the
-        run was `seen` (`decisions.version_seen`), raises `StaleView` where it is otherwise now."""
+        ended or failed (`lifecycle.ENDED`), but for an id that is there already. With an
+        `etag` (`rows.etag_of`), raises `StaleView` if the run has another one now."""
         ...
 
     def inbox(self, run_no: int, after: int = 0) -> Messages:

@@ -17,7 +17,7 @@ from holdfast._engine.journal.fork_history import Borrowed, Facts, Part
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import RunRow
 from holdfast._stores import lookups
-from holdfast._stores.claim_rules import check_seen
+from holdfast._stores.claim_rules import check_etag
 from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt, RunDeleted
 
@@ -45,16 +45,16 @@ def written_by_forks(run_id: str) -> tuple[str, str]:
 
 
 def check_origin(
-    row: RunRow, find: Callable[[str], RunRow | None], seen: str | None = None
+    row: RunRow, find: Callable[[str], RunRow | None], etag: str | None = None
 ) -> None:
-    """Refuse a fork of a run that was deleted, or that is not as it was seen, in the transaction that
+    """Refuse a fork of a run that was deleted, or that has another etag, in the transaction that
     is to write it. One that is not in the store at all may come later, with a copy."""
     origin = origin_of(row)
     other = None if origin is None else find(origin.run)
     if other is not None and other.deleted_us is not None:
         raise RunDeleted(other.run_id)
     if other is not None:
-        check_seen(other, seen)
+        check_etag(other, etag)
 
 
 def forks(store: Store) -> dict[str, list[str]]:

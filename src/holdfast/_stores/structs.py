@@ -23,8 +23,8 @@ class NewRun(msgspec.Struct):
     drafts: list[Draft]
     chunks: list[tuple[int, bytes]] = []
     tags: str = "{}"
-    origin_seen: str | None = None
-    """Of a fork: refused unless the run that it comes from is as it was seen."""
+    origin_etag: str | None = None
+    """Of a fork: refused unless the run that it comes from has this etag."""
     queue: str | None = None
     """None is the queue `default`."""
     priority: int | None = None

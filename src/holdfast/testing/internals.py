@@ -17,7 +17,7 @@ from holdfast._api.flows import AsyncFlow, Flow
 from holdfast._api.loops import turns as loop_over
 from holdfast._api.opened_store import Store
 from holdfast._api.steps import Settings, Step
-from holdfast._operator.act.expected_version import as_seen
+from holdfast._operator.act.expected_version import require_etag
 from holdfast._runtime import engine as engines
 from holdfast._runtime.commit.committer import Committer, Ticket
 from holdfast._runtime.commit.heartbeat import Heartbeat
@@ -137,7 +137,6 @@ __all__ = [
     "Untried",
     "admission",
     "as_default",
-    "as_seen",
     "calling_line",
     "current",
     "exports",
@@ -152,6 +151,7 @@ __all__ = [
     "overrides",
     "payload_reader",
     "place",
+    "require_etag",
     "run_end",
     "settle_down",
     "watching",

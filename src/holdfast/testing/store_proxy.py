@@ -70,9 +70,9 @@ class Through:
             "append_within", "a transaction", lambda: self.inner.append_within(lease, inside)
         )
 
-    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
+    def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
         what = f"post {message.kind}"
-        return self.around("post", what, lambda: self.inner.post(run_id, message, seen))
+        return self.around("post", what, lambda: self.inner.post(run_id, message, etag))
 
     def around(self, operation: str, what: str, perform: Callable[[], T]) -> T:
         """Perform an operation of the contract; `what` says it in words."""

@@ -29,8 +29,8 @@ READING = {
     *("findings", "questions", "fleet", "trends"),
 }
 ACTING = {
-    *("answer", "approve", "refuse", "settle", "resume"),
-    *("pause", "cancel", "signal", "raise_budget"),
+    *("answer", "approve", "reject", "settle", "resume"),
+    *("pause", "cancel", "signal", "set_budget"),
 }
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -338,9 +338,9 @@ def test_questions_are_answered_refused_and_approved_by_digest(store) -> None:
             asked = {it["run_id"]: it for it in (await ask_it("questions"))["questions"]}
             assert asked["q1"]["text"] == "Which one?"
             number = asked["q1"]["number"]
-            await ask_it("answer", run_id="q1", name="which", value="red", number=number)
+            await ask_it("answer", run_id="q1", name="which", value="red", expected_number=number)
             again = await ask_it.refused(
-                "answer", run_id="q1", name="which", value="blue", number=number
+                "answer", run_id="q1", name="which", value="blue", expected_number=number
             )
             assert "AnswerConflict" in again
             assert "ana via mcp" in again
@@ -350,7 +350,7 @@ def test_questions_are_answered_refused_and_approved_by_digest(store) -> None:
             assert "StaleView" in wrong
             assert "digest=" in await ask_it.refused("approve", run_id="m1", step=step, digest="")
             await ask_it("approve", run_id="m1", step=step, digest=digest)
-            await ask_it("refuse", run_id="m2", name=asked["m2"]["name"], reason="not her")
+            await ask_it("reject", run_id="m2", name=asked["m2"]["name"], reason="not her")
 
     asyncio.run(work())
     assert choose.run("q1") == "chosen red"
@@ -408,7 +408,9 @@ def test_nobody_answers_a_question_that_is_shown_cut(store) -> None:
             shown = (await ask_it("questions"))["questions"][0]
             assert "cut:" in shown["text"]
             assert "not shown" in shown["number"]
-            said = await ask_it.refused("answer", run_id="q1", name="may", value=True, number=1)
+            said = await ask_it.refused(
+                "answer", run_id="q1", name="may", value=True, expected_number=1
+            )
             assert "holdfast answer q1 may" in said
 
     asyncio.run(work())
@@ -422,7 +424,7 @@ def test_what_a_client_calls_itself_stays_on_one_line(store) -> None:
         me = Implementation(name="x)\nroot via cli\x1b[31m (", version="1")
         async with Client(runs_server(store, actor="ana"), client_info=me) as client:
             ask_it = Assistant(client)
-            await ask_it("answer", run_id="q1", name="which", value="red", number=1)
+            await ask_it("answer", run_id="q1", name="which", value="red", expected_number=1)
 
     asyncio.run(work())
     assert choose.run("q1") == "chosen red"
@@ -441,15 +443,15 @@ def test_runs_are_signalled_paused_resumed_cancelled_and_given_money(store) -> N
 
     async def work() -> None:
         async with assistant(store, "ana") as ask_it:
-            await ask_it("signal", run_id="l1", name="news", payload="rain", id="n-1")
+            await ask_it("signal", run_id="l1", name="news", value="rain", signal_id="n-1")
             await ask_it("pause", run_id="l2", reason="wait")
             assert store.get("l2").held_reason == "paused"
             await ask_it("resume", run_id="l2")
             assert store.get("l2").status != "held"
             gone = await ask_it("cancel", run_id="l2", reason="over")
             assert gone["did"]["outcome"] == "cancelled"
-            assert "Budget() has no limit" in await ask_it.refused("raise_budget", run_id="s1")
-            await ask_it("raise_budget", run_id="s1", steps=10)
+            assert "Budget() has no limit" in await ask_it.refused("set_budget", run_id="s1")
+            await ask_it("set_budget", run_id="s1", steps=10)
             await ask_it("resume", run_id="b1")
 
     asyncio.run(work())

@@ -99,13 +99,13 @@ class RunRow(msgspec.Struct, gc=False):
         return self
 
 
-def version_seen(row: RunRow) -> str:
-    """Return what a person who decides has seen of a run. A run at work writes all the time: only
+def etag_of(row: RunRow) -> str:
+    """Return the version of a run that a decision is made on. A run at work writes all the time: only
     its status and generation count; of one that stands still, every entry does."""
-    seen = f"{row.status}.{row.generation}"
+    etag = f"{row.status}.{row.generation}"
     if row.status in (Status.QUEUED, Status.RUNNING):
-        return seen
-    return f"{seen}.{row.held_reason or ''}.{row.last_seq}"
+        return etag
+    return f"{etag}.{row.held_reason or ''}.{row.last_seq}"
 
 
 OPEN_KEYS = frozenset({"in_progress", "in_doubt"})

@@ -1,9 +1,9 @@
 """Refuse an action if its run has changed since the actor looked at it.
 
-`as_seen` gives a store in which every write of the action is conditional on the run as it was seen.
-An entry is: it is written on the row that the action read, and reading compares. A message and a fork
-bring what was seen into their own transaction. So the comparison is part of the write, and nobody can
-slip in between; what is refused has changed nothing. Once the action has written, the run has changed,
+`require_etag` returns a store in which every write of the action requires that the run still has the
+etag that the actor saw. An entry is written on the row that the action read, and reading compares. A
+message and a fork bring the etag into their own transaction. So the comparison is part of the write, and
+nobody can slip in between; what is refused has changed nothing. Once the action has written, the run has changed,
 and that was the action.
 """
 
@@ -15,35 +15,35 @@ from typing import Any, cast
 import msgspec
 
 from holdfast._engine.journal.rows import Message, RunRow, Write
-from holdfast._stores.claim_rules import check_seen
+from holdfast._stores.claim_rules import check_etag
 from holdfast._stores.contract import Committed, NewRun, Outcome, Posted, Started, Store
 from holdfast._stores.lineage import Origin
 
 
-def as_seen(store: Store, run_id: str, seen: str | None) -> Store:
-    """Return the store for an action on a run that was seen so; None: as it is now."""
-    return store if seen is None else cast("Store", _Seen(store, run_id, seen))
+def require_etag(store: Store, run_id: str, etag: str | None) -> Store:
+    """Return a store that refuses the action if the run has another etag; None accepts any."""
+    return store if etag is None else cast("Store", _Guarded(store, run_id, etag))
 
 
-class _Seen:
-    """A store whose one run must be as it was seen, until this action has written."""
+class _Guarded:
+    """A store in which one run must have this etag, until this action has written."""
 
-    def __init__(self, store: Store, run_id: str, seen: str) -> None:
+    def __init__(self, store: Store, run_id: str, etag: str) -> None:
         self._store = store
         self._run_id = run_id
-        self._seen = seen
+        self._etag = etag
         self._acted = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def _expected(self, run_id: str) -> str | None:
-        return self._seen if run_id == self._run_id and not self._acted else None
+        return self._etag if run_id == self._run_id and not self._acted else None
 
     def get(self, run_id: str) -> RunRow | None:
         row = self._store.get(run_id)
         if row is not None:
-            check_seen(row, self._expected(run_id))
+            check_etag(row, self._expected(run_id))
         return row
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
@@ -59,7 +59,7 @@ class _Seen:
     def start(self, new: NewRun, owner: int | None) -> Started:
         if new.origin is not None:
             origin = msgspec.json.decode(new.origin, type=Origin).run
-            new = msgspec.structs.replace(new, origin_seen=self._expected(origin))
+            new = msgspec.structs.replace(new, origin_etag=self._expected(origin))
         started = self._store.start(new, owner)
         self._acted = self._acted or started.created
         return started

@@ -88,7 +88,13 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 def answer(
-    store: Store, run_id: str, name: str, value: Any, *, actor: str, number: int | None = None
+    store: Store,
+    run_id: str,
+    name: str,
+    value: Any,
+    *,
+    actor: str,
+    expected_number: int | None = None,
 ) -> Answered:
     """Answer a question of a run; kept, if it is not asked yet."""
     check_actor(actor)
@@ -100,20 +106,26 @@ def answer(
         )
     _check_fits(run_id, name, value, question)
     body = b'{"value":%b}' % codec.encode(masked_value(value, name), f"the answer to {name!r}")
-    return _post(store, row, name, question, body, actor, number, "answered")
+    return _post(store, row, name, question, body, actor, expected_number, "answered")
 
 
-def refuse(
-    store: Store, run_id: str, name: str, *, actor: str, reason: str = "", number: int | None = None
+def reject(
+    store: Store,
+    run_id: str,
+    name: str,
+    *,
+    actor: str,
+    reason: str = "",
+    expected_number: int | None = None,
 ) -> Answered:
-    """Refuse what a run asks: the flow gets `Rejected`. The name is that of a question, or the step
+    """Reject what a run asks: the flow gets `Rejected`. The name is that of a question, or the step
     of an approval."""
     check_actor(actor)
     if len(reason) > REASON_MAX_CHARS:
         raise UsageError(f"reason= has at most {REASON_MAX_CHARS:,} characters")
     row, question = _open(store, run_id, name)
     body = msgspec.json.encode({"refused": reason})
-    return _post(store, row, name, question, body, actor, number, "refused")
+    return _post(store, row, name, question, body, actor, expected_number, "refused")
 
 
 def approve(
@@ -123,7 +135,7 @@ def approve(
     *,
     actor: str,
     digest: str | None = None,
-    number: int | None = None,
+    expected_number: int | None = None,
 ) -> Answered:
     """Approve one call of an effect, with the arguments that are stored now; with `digest`, only if
     they are those that were shown."""
@@ -140,7 +152,7 @@ def approve(
         )
     grant = {"digest": said["digest"], "generation": said["generation"]}
     body = msgspec.json.encode({"approved": grant})
-    return _post(store, row, step, question, body, actor, number, "given")
+    return _post(store, row, step, question, body, actor, expected_number, "given")
 
 
 def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None]:

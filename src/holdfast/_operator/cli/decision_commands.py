@@ -18,7 +18,7 @@ from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed
 from holdfast._features.budgets.model import Budget
 from holdfast._operator.act import (
     action_result,
-    budget_raise,
+    budget_limits,
     cancellation,
     queue_admin,
     run_decisions,
@@ -296,7 +296,7 @@ def _raise_budget(
     if usd is None and tokens is None and steps is None and wall is None:
         raise UsageError("say at least one of --usd, --tokens, --steps and --wall")
     to = Budget(usd=usd, tokens=tokens, steps=steps, wall=duration(wall))
-    tell(session, budget_raise.raise_budget(session.store(), run_id, to, actor=actor))
+    tell(session, budget_limits.set_budget(session.store(), run_id, to, actor=actor))
 
 
 # -- cancel, pause ------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def _answer(
     if (value is None) == (refuse is None):
         raise UsageError("say VALUE, or --refuse and a reason")
     if refuse is not None:
-        told = message_actions.refuse(store, run_id, name, reason=refuse, actor=actor)
+        told = message_actions.reject(store, run_id, name, reason=refuse, actor=actor)
         said = ["--refuse", refuse]
     else:
         assert value is not None
@@ -179,7 +179,7 @@ def _approve(
     if refuse is not None:
         if digest is not None or yes:
             raise UsageError("say --refuse, or --digest or --yes to approve")
-        told = message_actions.refuse(store, run_id, step, reason=refuse, actor=actor)
+        told = message_actions.reject(store, run_id, step, reason=refuse, actor=actor)
         _tell(session, told, "--refuse", refuse)
         return None
     if digest is None and not yes:

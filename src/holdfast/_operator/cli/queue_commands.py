@@ -103,12 +103,12 @@ def allows(queue: QueueView) -> str:
     parts = ["paused"] if queue.paused else []
     if queue.concurrency is not None:
         parts.append(f"{queue.taking_room}/{queue.concurrency} at once")
-    if queue.per_key is not None:
-        parts.append(f"{queue.per_key} per key")
+    if queue.concurrency_per_key is not None:
+        parts.append(f"{queue.concurrency_per_key} per key")
     if queue.rate is not None:
-        parts.append(f"{queue.rate} in {length(queue.per_s)}")
-    if queue.per_key_rate is not None:
-        parts.append(f"{queue.per_key_rate} per key in {length(queue.per_s)}")
+        parts.append(f"{queue.rate} in {length(queue.period_s)}")
+    if queue.rate_per_key is not None:
+        parts.append(f"{queue.rate_per_key} per key in {length(queue.period_s)}")
     return ", ".join(parts)
 
 

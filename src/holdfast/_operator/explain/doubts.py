@@ -15,7 +15,7 @@ import msgspec
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal.history import History, Record
 from holdfast._engine.journal.lifecycle import HeldReason, Status
-from holdfast._engine.journal.rows import KeyState, RunRow, version_seen
+from holdfast._engine.journal.rows import KeyState, RunRow, etag_of
 from holdfast._engine.scripts.doubt import DOUBTS
 from holdfast._engine.scripts.doubt_policies import KEY_TTL_S, may_send
 from holdfast._engine.values.moments import at
@@ -230,8 +230,8 @@ class DoubtView(msgspec.Struct, frozen=True):
     """What the doubt is, in one sentence."""
     policy: str
     """What is declared for a doubt."""
-    seen: str
-    """What a decision brings back: the run as it was seen."""
+    etag: str
+    """The version of the run, which a decision sends back as If-Match."""
 
 
 def doubts(
@@ -284,5 +284,5 @@ def _view(store: Store, row: RunRow, record: Record) -> DoubtView:
         since=at(record.first_started_us),
         verdict=verdict(record, record.key),
         policy=policy(record),
-        seen=version_seen(row),
+        etag=etag_of(row),
     )

@@ -120,9 +120,9 @@ def _about_limits(case: Case, queue: queue_views.QueueView) -> None:
             command("queue", name, "--concurrency", str(queue.concurrency * 2)),
         )
     others: list[tuple[int | None, str]] = [
-        (queue.per_key, "at one time of each limit key"),
-        (queue.rate, f"to begin in {length(queue.per_s)}"),
-        (queue.per_key_rate, f"of each limit key to begin in {length(queue.per_s)}"),
+        (queue.concurrency_per_key, "at one time of each limit key"),
+        (queue.rate, f"to begin in {length(queue.period_s)}"),
+        (queue.rate_per_key, f"of each limit key to begin in {length(queue.period_s)}"),
     ]
     for number, words in others:
         if number is not None:

@@ -87,10 +87,10 @@ class QueueView(msgspec.Struct, frozen=True):
     workers_saturation: float | None
     """How much of their places is in use; None if there are none."""
     concurrency: int | None
-    per_key: int | None
+    concurrency_per_key: int | None
     rate: int | None
-    per_key_rate: int | None
-    per_s: float
+    rate_per_key: int | None
+    period_s: float
     paused: bool
     abandoned: int = 0
     """Runs whose process died or let their lease run out; they go on when a worker takes them."""
@@ -159,10 +159,10 @@ def _queue(state: QueueState, alive: Iterable[WorkerView], now_us: int) -> Queue
         workers=len(serving),
         workers_saturation=saturation(serving),
         concurrency=limits.concurrency,
-        per_key=limits.per_key,
+        concurrency_per_key=limits.per_key,
         rate=limits.rate,
-        per_key_rate=limits.per_key_rate,
-        per_s=limits.period_us / 1e6,
+        rate_per_key=limits.per_key_rate,
+        period_s=limits.period_us / 1e6,
         paused=limits.paused,
         abandoned=state.abandoned,
     )

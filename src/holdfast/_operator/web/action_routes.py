@@ -18,7 +18,7 @@ from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed
 from holdfast._features.budgets.model import Budget
 from holdfast._operator.act import (
     action_result,
-    budget_raise,
+    budget_limits,
     cancellation,
     fork as forks,
     message_actions,
@@ -27,7 +27,7 @@ from holdfast._operator.act import (
     run_rollback as rollbacks,
     schedule_admin,
 )
-from holdfast._operator.act.expected_version import as_seen
+from holdfast._operator.act.expected_version import require_etag
 from holdfast._operator.explain.open_waits import expected
 from holdfast._operator.read import queue_views, relatives, run_views
 from holdfast._operator.text import visible
@@ -108,9 +108,9 @@ def settle(ask: Ask) -> response_models.Acted:
     """Settle an effect that is in doubt."""
     asked: request_models.Settle = ask.body
     decision: run_decisions.Decision = Done(asked.result)
-    if asked.as_ == "fail":
+    if asked.outcome == "failed":
         decision = Failed(asked.reason)
-    elif asked.as_ == "not_done":
+    elif asked.outcome == "not_done":
         decision = NOT_DONE
         if not asked.confirm:
             run_views.existing_row(_store_at_expected_version(ask), ask.query.id)
@@ -176,14 +176,12 @@ def fork(ask: Ask) -> response_models.Forked:
     )
 
 
-def raise_budget(ask: Ask) -> response_models.Acted:
+def set_budget(ask: Ask) -> response_models.Acted:
     """Set new limits of a run's budget."""
-    asked: request_models.RaiseBudget = ask.body
+    asked: request_models.SetBudget = ask.body
     to = Budget(usd=asked.usd, tokens=asked.tokens, steps=asked.steps, wall=asked.wall)
     return _acted(
-        budget_raise.raise_budget(
-            _store_at_expected_version(ask), ask.query.id, to, actor=ask.actor
-        )
+        budget_limits.set_budget(_store_at_expected_version(ask), ask.query.id, to, actor=ask.actor)
     )
 
 
@@ -230,10 +228,10 @@ def answer(ask: Ask) -> response_models.Acted:
     return _answered(ask, message_actions.answer, asked.answer)
 
 
-def refuse(ask: Ask) -> response_models.Acted:
-    """Refuse what a run asks."""
-    asked: request_models.Refuse = ask.body
-    return _answered(ask, message_actions.refuse, reason=asked.reason)
+def reject(ask: Ask) -> response_models.Acted:
+    """Reject what a run asks."""
+    asked: request_models.Reject = ask.body
+    return _answered(ask, message_actions.reject, reason=asked.reason)
 
 
 def approve(ask: Ask) -> response_models.Acted:
@@ -266,11 +264,17 @@ def queue(ask: Ask) -> response_models.QueueTold:
     name = ask.query.name
     changes: dict[str, Any] = {
         field: value
-        for field in ("concurrency", "per_key", "rate", "per_key_rate", "paused")
-        if (value := getattr(asked, field)) is not UNSET
+        for name, field in (
+            ("concurrency", "concurrency"),
+            ("concurrency_per_key", "per_key"),
+            ("rate", "rate"),
+            ("rate_per_key", "per_key_rate"),
+            ("paused", "paused"),
+        )
+        if (value := getattr(asked, name)) is not UNSET
     }
-    if asked.per_s is not UNSET:
-        changes["period_us"] = max(1, int(asked.per_s * 1_000_000))
+    if asked.period_s is not UNSET:
+        changes["period_us"] = max(1, int(asked.period_s * 1_000_000))
     limits = queue_views.limits_of(ask.store, name)
     if changes:
         queue_admin.set_limits(ask.store, msgspec.structs.replace(limits, **changes), ask.actor)
@@ -293,7 +297,7 @@ def schedule(ask: Ask) -> response_models.ScheduleTold:
 
 
 def _store_at_expected_version(ask: Ask) -> Store:
-    return as_seen(ask.store, ask.query.id, ask.seen)
+    return require_etag(ask.store, ask.query.id, ask.etag)
 
 
 def _acted(told: action_result.Answer) -> response_models.Acted:
@@ -327,12 +331,12 @@ def _answered(
     ask: Ask, decide: Callable[..., message_actions.Answered], *said: Any, **more: Any
 ) -> response_models.Acted:
     """Decide what a run asks by this name and number, and tell what came of it."""
-    asked: request_models.Answer | request_models.Refuse | request_models.Approve = ask.body
+    asked: request_models.Answer | request_models.Reject | request_models.Approve = ask.body
     told = decide(
         *(_store_at_expected_version(ask), ask.query.id, asked.name, *said),
         **more,
         actor=ask.actor,
-        number=asked.number,
+        expected_number=asked.expected_number,
     )
     row = run_views.existing_row(ask.store, told.run_id)
     return response_models.Acted(
@@ -372,21 +376,21 @@ ACTIONS: list[tuple[str, str, Any, Any, Any, bool]] = [
         True,
     ),
     (
-        "raise-budget",
+        "set-budget",
         "Sets new limits.",
-        raise_budget,
+        set_budget,
         response_models.Acted,
-        request_models.RaiseBudget,
+        request_models.SetBudget,
         True,
     ),
     ("signal", "Sends a signal.", signal, response_models.Acted, request_models.Signal, False),
     ("answer", "Answers a question.", answer, response_models.Acted, request_models.Answer, False),
     (
-        "refuse",
-        "Refuses what is asked.",
-        refuse,
+        "reject",
+        "Rejects what is asked.",
+        reject,
         response_models.Acted,
-        request_models.Refuse,
+        request_models.Reject,
         False,
     ),
     (

@@ -288,15 +288,15 @@ async def _read_request(site: Site, route: Route, request: Request) -> Ask:
         site,
         visitor,
         query,
-        seen=_if_match(request.headers.getlist("if-match")),
+        etag=_if_match(request.headers.getlist("if-match")),
         last_event=_number(request.headers.get("last-event-id")),
     )
     if route.method not in SAFE:
         length = request.headers.get("content-length")
         ask.body = body_of(route, await limits.body(request.receive, length))
-    if route.sees and ask.seen is None:
+    if route.sees and ask.etag is None:
         raise Problem(
-            400, "UsageError", 'say which version of the run you saw: If-Match: "…" (its `seen`)'
+            400, "UsageError", 'say which version of the run you saw: If-Match: "…" (its `etag`)'
         )
     return ask
 
@@ -309,7 +309,7 @@ def _if_match(headers: list[str]) -> str | None:
     text = headers[0].strip()
     if len(headers) > 1 or len(text) <= 2 or not text[0] == text[-1] == '"' or '"' in text[1:-1]:
         raise Problem(
-            400, "UsageError", 'If-Match is one text in quotes: "…" (the `seen` of a run)'
+            400, "UsageError", 'If-Match is one text in quotes: "…" (the `etag` of a run)'
         )
     return text[1:-1]
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.journal.lifecycle import FINAL
-from holdfast._engine.journal.rows import version_seen
+from holdfast._engine.journal.rows import etag_of
 from holdfast._operator.read import run_views
 from holdfast._operator.web import request_models
 from holdfast._operator.web.access_tokens import Role
@@ -172,7 +172,7 @@ class Tail:
                 status = part.status
                 yield event("run", await in_thread(self._summary))
             if part.final:
-                yield event("end", {"seen": status, "last": self.cursor})
+                yield event("end", {"etag": status, "last": self.cursor})
                 return
             if not await changes.wait(seen, self.ask):
                 yield STILL_HERE
@@ -192,7 +192,7 @@ class Tail:
             events=events,
             cursor=cursor,
             more=cursor < row.last_seq,
-            status=version_seen(row),
+            status=etag_of(row),
             final=row.status in FINAL,
         )
 
@@ -200,7 +200,7 @@ class Tail:
         row = run_views.existing_row(self.ask.store, self.ask.query.id)
         return {
             "run": run_views.summary_of(self.ask.store, row),
-            "seen": version_seen(row),
+            "etag": etag_of(row),
         }
 
 
@@ -231,7 +231,7 @@ class Change:
 ROUTES = [
     Route(
         "GET",
-        f"{API}/run/tail",
+        f"{API}/run/history/stream",
         Role.VIEWER,
         "Entries of a run as they come: events entry, run, end.",
         Tail,

@@ -126,7 +126,7 @@ def _parameters(route: Route) -> Iterable[dict[str, Any]]:
             needed = name in schema.get("required", ())
             yield {"name": name, "in": "query", "required": needed, "schema": about}
     if route.sees:
-        about = "The `seen` of the run that the decision was made on, in quotes."
+        about = "The `etag` of the run that the decision was made on, in quotes."
         text = {"type": "string"}
         yield {
             "name": "If-Match",

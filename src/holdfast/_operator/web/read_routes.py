@@ -7,7 +7,7 @@ import datetime as dt
 import msgspec
 
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
-from holdfast._engine.journal.rows import RunRow, version_seen
+from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.telemetry.trace_ids import trace_id_of
 from holdfast._engine.values.durations import micros
 from holdfast._engine.values.moments import at
@@ -16,7 +16,7 @@ from holdfast._operator.act import fork as forks, run_rollback, schedule_admin
 from holdfast._operator.explain import (
     causes,
     doctor,
-    doubts as inboxes,
+    doubts as doubt_views,
     status_report as explaining,
 )
 from holdfast._operator.read import (
@@ -88,11 +88,11 @@ def runs(ask: Ask) -> response_models.Runs:
         status=_statuses(asked.status),
         flow=asked.flow,
         queue=asked.queue,
-        held_reason=asked.held,
+        held_reason=asked.held_reason,
         tag=_tag(asked.tag),
         version=asked.flow_version,
         parent=asked.parent,
-        run_id_part=asked.id_part,
+        run_id_part=asked.search,
         updated_before_us=_before_us(ask.store, asked.older_than),
         limit=asked.limit,
         before_run_no=asked.before,
@@ -165,11 +165,11 @@ def run(ask: Ask) -> response_models.Run:
     return response_models.Run(
         run=view,
         steps_total=len(steps_of(past)),
-        seen=version_seen(row),
+        etag=etag_of(row),
         explanation=told,
         findings=found,
         questions=question_views.questions(store, run_id=row.run_id, plain=True),
-        doubts=inboxes.doubts_of(store, row, past) if row.status is Status.HELD else [],
+        doubts=doubt_views.doubts_of(store, row, past) if row.status is Status.HELD else [],
         trace_id=trace_id_of(store.store_id, store.namespace, row.run_id),
     )
 
@@ -254,18 +254,18 @@ def fork_plan(ask: Ask) -> response_models.ForkTold:
 # -- all runs ----------------------------------------------------------------------------------
 
 
-def inbox(ask: Ask) -> response_models.Inbox:
+def pending(ask: Ask) -> response_models.Pending:
     """Show what waits for a person."""
-    asked: request_models.InboxQuery = ask.query
+    asked: request_models.PendingQuery = ask.query
     bad: list[question_views.Unreadable] = []
     asking = question_views.questions(
         ask.store, to=asked.to, limit=asked.limit, plain=True, unreadable=bad
     )
-    doubts = inboxes.doubts(ask.store, asked.limit, bad)
+    doubts = doubt_views.doubts(ask.store, asked.limit, bad)
     bad = list({it.run_id: it for it in bad}.values())
     held = causes.causes(ask.store, causes.held_in(ask.store, asked.limit))
     held = [it for it in held if it.reason != run_views.MOVED]
-    return response_models.Inbox(questions=asking, doubts=doubts, troubles=bad, held=held)
+    return response_models.Pending(questions=asking, doubts=doubts, troubles=bad, held=held)
 
 
 def fleet(ask: Ask) -> response_models.Fleet:
@@ -324,12 +324,12 @@ _ALL = [
     ),
     Route(
         "GET",
-        f"{API}/inbox",
+        f"{API}/pending",
         VIEWER,
         "What waits for a person.",
-        inbox,
-        response_models.Inbox,
-        request_models.InboxQuery,
+        pending,
+        response_models.Pending,
+        request_models.PendingQuery,
         heavy=True,
     ),
     Route(
@@ -369,7 +369,7 @@ ROUTES: list[Route] = _ALL + [
         ("run", "One run.", run, response_models.Run, request_models.WholeQuery),
         ("run/steps", "Steps of a run.", steps, response_models.Steps, request_models.StepsQuery),
         (
-            "run/entries",
+            "run/history",
             "Entries of a journal.",
             entries,
             response_models.Entries,
@@ -397,28 +397,28 @@ ROUTES: list[Route] = _ALL + [
             request_models.StateQuery,
         ),
         (
-            "run/differences",
+            "run/state-diff",
             "What changed between two snapshots.",
             differences,
             response_models.Differences,
             request_models.DifferencesQuery,
         ),
         (
-            "run/preflight",
+            "run/preview-resume",
             "What it would find if it went on now.",
             preflight,
             response_models.PreflightTold,
             request_models.RunQuery,
         ),
         (
-            "run/rollback-plan",
+            "run/preview-rollback",
             "What a rollback would do.",
             rollback_plan,
             response_models.RollbackTold,
             request_models.RollbackQuery,
         ),
         (
-            "run/fork-plan",
+            "run/preview-fork",
             "What a fork would repeat.",
             fork_plan,
             response_models.ForkTold,

@@ -30,7 +30,7 @@ class RunsQuery(Asked):
     status: list[Text] = []
     flow: Text | None = None
     queue: Text | None = None
-    held: Text | None = None
+    held_reason: Text | None = None
     tag: Text | None = None
     """NAME=VALUE."""
     flow_version: Text | None = None
@@ -38,7 +38,7 @@ class RunsQuery(Asked):
     finding: Text | None = None
     older_than: Text | None = None
     """Not changed for so long: 30s, 10m, 2h, 7d."""
-    id_part: Text | None = None
+    search: Text | None = None
     """Stands somewhere in the run id."""
     limit: Limit = 50
     before: Number | None = None
@@ -119,7 +119,7 @@ class ForkQuery(Asked):
     new_run_id: Text | None = None
 
 
-class InboxQuery(Asked):
+class PendingQuery(Asked):
     """Whose questions, and how many."""
 
     to: Text | None = None
@@ -169,7 +169,7 @@ class Settle(Asked):
     """What became of an effect in doubt."""
 
     step: Text
-    as_: Literal["done", "not_done", "fail"] = msgspec.field(name="as")
+    outcome: Literal["done", "not_done", "failed"]
     result: Any = None
     reason: Reason = ""
     confirm: bool = False
@@ -193,7 +193,7 @@ class Fork(Asked):
     confirm: bool = False
 
 
-class RaiseBudget(Asked):
+class SetBudget(Asked):
     """New limits, as a whole; those that are not given stay."""
 
     usd: Annotated[float, Meta(ge=0, le=1e12)] | None = None
@@ -215,15 +215,15 @@ class Answer(Asked):
 
     name: Text
     answer: Any
-    number: Number | None = None
+    expected_number: Number | None = None
 
 
-class Refuse(Asked):
-    """A refusal of a question or an approval."""
+class Reject(Asked):
+    """A rejection of a question or an approval."""
 
     name: Text
     reason: Reason = ""
-    number: Number | None = None
+    expected_number: Number | None = None
 
 
 class Approve(Asked):
@@ -231,17 +231,17 @@ class Approve(Asked):
 
     name: Text
     digest: Text
-    number: Number | None = None
+    expected_number: Number | None = None
 
 
 class QueueLimits(Asked):
     """What a queue allows; what is not given stays, null takes a limit away."""
 
     concurrency: Few | UnsetType | None = UNSET
-    per_key: Few | UnsetType | None = UNSET
+    concurrency_per_key: Few | UnsetType | None = UNSET
     rate: Few | UnsetType | None = UNSET
-    per_key_rate: Few | UnsetType | None = UNSET
-    per_s: Annotated[float, Meta(ge=0.001, le=1e7)] | UnsetType = UNSET
+    rate_per_key: Few | UnsetType | None = UNSET
+    period_s: Annotated[float, Meta(ge=0.001, le=1e7)] | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
 
 

@@ -70,8 +70,8 @@ class Run(Told, kw_only=True):
 
     run: RunView
     steps_total: int
-    seen: str
-    """What a decision sends back as If-Match."""
+    etag: str
+    """The version of the run, which a decision sends back as If-Match."""
     explanation: Explanation | None
     findings: list[Finding]
     questions: list[QuestionView]
@@ -164,7 +164,7 @@ class ForkTold(Told, kw_only=True):
     effects: list[Repeat]
 
 
-class Inbox(Told, kw_only=True):
+class Pending(Told, kw_only=True):
     """What waits for a person."""
 
     questions: list[QuestionView]

@@ -66,7 +66,7 @@ class Ask(msgspec.Struct):
     """None where no credential is needed."""
     query: Any
     body: Any = None
-    seen: str | None = None
+    etag: str | None = None
     """What If-Match says."""
     last_event: int | None = None
     """What Last-Event-ID says."""

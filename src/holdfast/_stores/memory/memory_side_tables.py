@@ -45,13 +45,13 @@ class MemoryBeside:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
+    def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
         with self.world.lock:
             self._check_open()
             row = self.get(run_id)
             if row is None:
                 raise RunNotFound(run_id, f"namespace {self.namespace!r}")
-            claim_rules.check_seen(row, seen)
+            claim_rules.check_etag(row, etag)
             posted = self._deliver(row, message)
             if posted is Posted.ACCEPTED:
                 self.world.committed()

@@ -177,7 +177,7 @@ class MemoryStore(MemoryFleet, MemoryBeside):
                 return Started(existing, created=False)
             run_no = len(self.world.rows) + 1
             made = claim_rules.new_run(new, self.namespace, run_no, owner, self._lease_until_us())
-            lineage.check_origin(made.row, self.get, new.origin_seen)
+            lineage.check_origin(made.row, self.get, new.origin_etag)
             self.world.numbers[self.namespace, new.run_id] = run_no
             self._keep(made, new.chunks)
             self.world.committed()

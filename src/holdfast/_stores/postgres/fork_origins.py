@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def keep_origins(
-    link: Link, namespace: str, rows: Iterable[RunRow], seen: Sequence[str | None] = ()
+    link: Link, namespace: str, rows: Iterable[RunRow], etags: Sequence[str | None] = ()
 ) -> None:
-    """Keep the runs that these were forked from until the commit; raises if one was deleted, or is
-    not as it was seen, and the fork is not there yet."""
-    views = itertools.chain(seen, itertools.repeat(None))
+    """Keep the runs that these were forked from until the commit; raises if one was deleted, or
+    has another etag, and the fork is not there yet."""
+    views = itertools.chain(etags, itertools.repeat(None))
     forked = [
         (row, of.run, view)
         for row, view in zip(rows, views, strict=False)

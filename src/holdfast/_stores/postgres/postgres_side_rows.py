@@ -48,7 +48,7 @@ class PostgresBeside:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
+    def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
         def work(link: Link, tries: int) -> Posted:
             with link.writing():
                 # Whoever removes the run takes the same lock: what is read now stays true.
@@ -56,10 +56,10 @@ class PostgresBeside:
                 row = lookups.find_run(fetch_with(link), self.namespace, run_id)
                 if row is None:
                     raise RunNotFound(run_id, f"namespace {self.namespace!r}")
-                if seen is not None:  # From here on it stays as it is.
+                if etag is not None:  # From here on it stays as it is.
                     link.fetch("lock_run", (row.run_no,))
                     row = row_codec.run_row(link.fetch("run_by_number", (row.run_no,))[0])
-                return _posted(link, row, message, tries, seen)
+                return _posted(link, row, message, tries, etag)
 
         posted = self._database.work(work)
         if posted is Posted.ACCEPTED:
@@ -269,7 +269,7 @@ class PostgresBeside:
         )
 
 
-def _posted(link: Link, row: RunRow, message: Message, tries: int, seen: str | None) -> Posted:
+def _posted(link: Link, row: RunRow, message: Message, tries: int, etag: str | None) -> Posted:
     """Put a message into an inbox that is locked."""
     fetch = fetch_with(link)
     found = fetch("messages_by_ids", (row.run_no, [message.message_id]))
@@ -278,7 +278,7 @@ def _posted(link: Link, row: RunRow, message: Message, tries: int, seen: str | N
             return Posted.DUPLICATE
         link.fetch("lock_message", (row.run_no, message.message_id))
         return Posted.ACCEPTED  # By an earlier try.
-    claim_rules.check_seen(row, seen)
+    claim_rules.check_etag(row, etag)
     if not changes.reads_mail(row):
         return Posted.REFUSED
     ends = dict(link.fetch("inbox_ends", (row.namespace, [row.run_id])))

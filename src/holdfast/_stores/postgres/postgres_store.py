@@ -224,8 +224,8 @@ class PostgresStore(PostgresFleet, PostgresBeside):
             # What an earlier try committed may not be on the replicas yet. A lock is a write: the
             # commit of it waits until they have both.
             with link.writing():
-                seen = [new.origin_seen for new, _ in news]
-                keep_origins(link, self.namespace, [run.row for run in made], seen)
+                etags = [new.origin_etag for new, _ in news]
+                keep_origins(link, self.namespace, [run.row for run in made], etags)
                 fresh = row_statement.start(link, made, chunks)
                 started = self._started(link, news, made, fresh)
                 for run in started:

@@ -54,10 +54,10 @@ class SqliteBeside:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
+    def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
         def work(connection: Connection) -> tuple[Posted, Changed | None]:
             row = self._existing(connection, run_id)
-            claim_rules.check_seen(row, seen)
+            claim_rules.check_etag(row, etag)
             posted, digest = deliver(connection, self._inside(connection), row, message)
             return posted, None if digest is None else Changed(digest)
 

@@ -151,7 +151,7 @@ class SqliteStore(SqliteFleet, SqliteBeside):
                 lineage.check_origin(
                     made.row,
                     functools.partial(lookups.find_run, self._inside(connection), self.namespace),
-                    new.origin_seen,
+                    new.origin_etag,
                 )
                 connection.execute(Q["add_run"], row_codec.run_values(made.row))
                 self._add(connection, made, new.chunks)

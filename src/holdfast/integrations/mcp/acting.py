@@ -29,13 +29,13 @@ def add_acting(server: MCPServer, store: holdfast.types.Store, actor: str) -> No
     for fn in (
         acting.answer,
         acting.approve,
-        acting.refuse,
+        acting.reject,
         acting.settle,
         acting.resume,
         acting.pause,
         acting.cancel,
         acting.signal,
-        acting.raise_budget,
+        acting.set_budget,
     ):
         described = f"{' '.join((fn.__doc__ or '').split())} {WARNING}"
         server.add_tool(told(fn), description=described, annotations=ACTS, structured_output=False)
@@ -48,7 +48,7 @@ class Acting:
         self._store = store
         self._actor = actor
 
-    def answer(self, run_id: str, name: str, value: Any, number: int, ctx: Context) -> str:
+    def answer(self, run_id: str, name: str, value: Any, expected_number: int, ctx: Context) -> str:
         """Answer a question of a run, by its name and the number that `questions` shows; value is
         JSON that fits its schema or choices. The first answer counts, and the run goes on with it."""
         who = self._who(ctx)
@@ -60,7 +60,7 @@ class Acting:
                     f"answers with `holdfast answer {run_id} {name} VALUE`"
                 )
         return answer(
-            did=self._store.answer(run_id, name, value, actor=who, expected_number=number),
+            did=self._store.answer(run_id, name, value, actor=who, expected_number=expected_number),
             actor=who,
         )
 
@@ -75,9 +75,9 @@ class Acting:
         who = self._who(ctx)
         return answer(did=self._store.approve(run_id, step, digest=digest, actor=who), actor=who)
 
-    def refuse(self, run_id: str, name: str, ctx: Context, reason: str = "") -> str:
-        """Refuse what a run asks: a question by its name, or an approval by its step. The flow gets
-        Refused, and may end."""
+    def reject(self, run_id: str, name: str, ctx: Context, reason: str = "") -> str:
+        """Reject what a run asks: a question by its name, or an approval by its step. The flow gets
+        Rejected, and may end."""
         who = self._who(ctx)
         return answer(did=self._store.reject(run_id, name, reason=reason, actor=who), actor=who)
 
@@ -125,15 +125,15 @@ class Acting:
         return answer(did=did, actor=who)
 
     def signal(
-        self, run_id: str, name: str, ctx: Context, payload: Any = None, id: str | None = None
+        self, run_id: str, name: str, ctx: Context, value: Any = None, signal_id: str | None = None
     ) -> str:
-        """Send a signal to a run, which takes it where it waits for that name. One with an id that
+        """Send a signal to a run, which takes it where it waits for that name. One with a signal_id that
         was sent before is not delivered again."""
         who = self._who(ctx)
-        did = self._store.signal(run_id, name, payload, signal_id=id, actor=who)
+        did = self._store.signal(run_id, name, value, signal_id=signal_id, actor=who)
         return answer(did=did, actor=who)
 
-    def raise_budget(
+    def set_budget(
         self,
         run_id: str,
         ctx: Context,

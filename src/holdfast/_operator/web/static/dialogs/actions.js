@@ -43,22 +43,22 @@ function freed(run) {
   return run.status === "held" && run.held_reason !== "in_doubt";
 }
 
-/** The buttons for a run, as a node. `bar.update(run, seen)` shows another state of it and keeps the
+/** The buttons for a run, as a node. `bar.update(run, etag)` shows another state of it and keeps the
  *  focus. `changed` is called after something was done, and when somebody was quicker.
  *  @param {RunView} run
- *  @param {string} seen
+ *  @param {string} etag
  *  @param {{ changed?: () => any }} [options] */
-export function actionBar(run, seen, { changed = () => location.reload() } = {}) {
+export function actionBar(run, etag, { changed = () => location.reload() } = {}) {
   const bar = el("div", { class: "actions", role: "group", "aria-label": "Actions" });
   /** @type {Context & { role: string | null }} */
-  const now = { run, seen, changed, role: null };
+  const now = { run, etag, changed, role: null };
   /** @type {Map<string, HTMLButtonElement>} */
   const buttons = new Map();
   for (const [name, , open] of ACTIONS) {
     const button = el("button", { type: "button" }, name);
     button.addEventListener("click", () => {
-      const { run, seen, changed } = now;
-      Promise.resolve(open({ run, seen, changed })).catch(failed);
+      const { run, etag, changed } = now;
+      Promise.resolve(open({ run, etag, changed })).catch(failed);
     });
     buttons.set(name, button);
   }
@@ -77,10 +77,10 @@ export function actionBar(run, seen, { changed = () => location.reload() } = {})
   };
   /**
    * @param {RunView} run
-   * @param {string} seen
+   * @param {string} etag
    */
-  const update = (run, seen) => {
-    Object.assign(now, { run, seen });
+  const update = (run, etag) => {
+    Object.assign(now, { run, etag });
     draw();
   };
   ready.then((who) => {
@@ -165,7 +165,7 @@ function rollback(context) {
     ],
     button: "Show the plan",
     send: async ({ to, reason }) => {
-      const { plan } = await get("run/rollback-plan", { id: run.run_id, to });
+      const { plan } = await get("run/preview-rollback", { id: run.run_id, to });
       return planned(context, plan, { to, reason: reason ?? "" });
     },
   });
@@ -218,7 +218,7 @@ function fork(context) {
     ],
     button: "Show what it would repeat",
     send: async (body) => {
-      const plan = await get("run/fork-plan", { id: run.run_id, before: body.before, new_run_id: body.new_run_id });
+      const plan = await get("run/preview-fork", { id: run.run_id, before: body.before, new_run_id: body.new_run_id });
       return repeats(context, plan.effects, /** @type {Fork} */ (body));
     },
   });
@@ -241,7 +241,7 @@ function repeats(context, effects, body) {
     effects,
     button: effects.length ? "Fork, and repeat them" : "Fork",
     send: async () => {
-      const made = await act("run/fork", { id: run.run_id }, { ...body, confirm: effects.length > 0 }, context.seen);
+      const made = await act("run/fork", { id: run.run_id }, { ...body, confirm: effects.length > 0 }, context.etag);
       done({ did: `run ${made.run_id} was forked from ${run.run_id}` });
       location.assign(`/run?id=${encodeURIComponent(made.run_id)}`);
       return null;
@@ -288,7 +288,7 @@ function raiseBudget(context) {
       /** @type {Record<string, number | null>} */
       const was = { usd: budget.usd, tokens: budget.tokens, steps: budget.steps, wall: budget.wall_s };
       const changed = Object.entries(values).filter(([name, value]) => value !== null && value !== was[name]);
-      return sender(context, "run/raise-budget")(Object.fromEntries(changed));
+      return sender(context, "run/set-budget")(Object.fromEntries(changed));
     },
     conflict: conflicts(context),
   });

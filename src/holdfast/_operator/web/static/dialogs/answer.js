@@ -99,7 +99,7 @@ function answering(question, changed) {
     try {
       const answer = field.read();
       send.disabled = true;
-      await act("run/answer", { id: question.run_id }, { name: question.name, number: question.number, answer });
+      await act("run/answer", { id: question.run_id }, { name: question.name, expected_number: question.number, answer });
       done({ did: `${question.name} of run ${question.run_id} is answered` });
       await changed();
     } catch (error) {
@@ -147,8 +147,8 @@ function refuse(question, changed) {
     button: "Refuse",
     danger: true,
     send: async ({ reason }) => {
-      const body = { name: question.name, number: question.number, reason: reason ?? "" };
-      await act("run/refuse", { id: question.run_id }, body);
+      const body = { name: question.name, expected_number: question.number, reason: reason ?? "" };
+      await act("run/reject", { id: question.run_id }, body);
       done({ did: `${question.name} of run ${question.run_id} is refused` });
       await changed();
       return null;
@@ -184,7 +184,7 @@ function approve(question, changed) {
     ],
     button: "Approve exactly this",
     send: async () => {
-      const body = { name: question.name, number: question.number, digest: question.digest ?? "" };
+      const body = { name: question.name, expected_number: question.number, digest: question.digest ?? "" };
       await act("run/approve", { id: question.run_id }, body);
       done({ did: `${question.effect} of run ${question.run_id} is approved` });
       await changed();
@@ -222,6 +222,6 @@ function late(question, changed) {
 
 /** @param {QuestionView} question */
 async function asksNow(question) {
-  const { questions = [] } = await get("inbox");
+  const { questions = [] } = await get("pending");
   return questions.find((one) => one.run_id === question.run_id && one.name === question.name) ?? null;
 }

@@ -13,7 +13,7 @@ import { announce, toast } from "../lib/shell.js";
 /** @import { Acted, Acts, RunView } from "../lib/api-types.js" */
 /** @import { Child } from "../lib/globals.js" */
 /** @import { Field } from "./fields.js" */
-/** @typedef {{ run: RunView, seen: string, changed: () => any }} Context */
+/** @typedef {{ run: RunView, etag: string, changed: () => any }} Context */
 /** @typedef {Pick<RunView, "run_id" | "status" | "held_reason"> & Partial<RunView>} Seen */
 /** @typedef {string | { step: string, fate?: string, means?: string, what?: string }} Effect */
 /** @typedef {object} Stage
@@ -268,9 +268,9 @@ export function done(answer, otherwise = "Done.") {
  *  @param {P} path
  *  @param {string} [otherwise]
  *  @returns {(body: Acts[P]["body"]) => Promise<null>} */
-export function sender({ run, seen, changed }, path, otherwise) {
+export function sender({ run, etag, changed }, path, otherwise) {
   return async (body) => {
-    const answer = await act(path, /** @type {Acts[P]["asked"]} */ ({ id: run.run_id }), body, seen);
+    const answer = await act(path, /** @type {Acts[P]["asked"]} */ ({ id: run.run_id }), body, etag);
     done(/** @type {Acted} */ (answer), otherwise);
     await changed();
     return null;

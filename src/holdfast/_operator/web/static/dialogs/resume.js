@@ -28,7 +28,7 @@ const MEANS = {
  *  @param {Context} context */
 export async function resume(context) {
   const { run } = context;
-  const would = get("run/preflight", { id: run.run_id }).then(({ preflight }) => found(preflight));
+  const would = get("run/preview-resume", { id: run.run_id }).then(({ preflight }) => found(preflight));
   const seen = await would.catch((error) => unread("What it would find if it went on now", error));
   /** @type {Resume} */
   let sent = {};

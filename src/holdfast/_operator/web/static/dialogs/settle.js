@@ -71,11 +71,11 @@ function stageOf(doubt, context) {
     rows: 3,
   });
   const reason = fields.text({ name: "reason", label: "Reason", help: "The flow gets it as the error of the step." });
-  const show = (/** @type {string | null} */ as) => {
-    result.node.hidden = as !== "done";
-    reason.node.hidden = as !== "fail";
+  const show = (/** @type {string | null} */ outcome) => {
+    result.node.hidden = outcome !== "done";
+    reason.node.hidden = outcome !== "failed";
   };
-  const as = fields.choice({ name: "as", label: "What is the case?", options: WAYS, onchange: show });
+  const outcome = fields.choice({ name: "outcome", label: "What is the case?", options: WAYS, onchange: show });
   show(null);
   return {
     title: `Settle ${doubt.step}`,
@@ -88,7 +88,7 @@ function stageOf(doubt, context) {
       exactArgs(doubt),
       el("p", { class: "faint" }, "Only the other side can tell whether it happened: look there for its key first."),
     ],
-    fields: [as, result, reason],
+    fields: [outcome, result, reason],
     button: "Settle",
     send: (values) => chosen(doubt, context, values),
     conflict: late(doubt, context),
@@ -98,7 +98,7 @@ function stageOf(doubt, context) {
 const WAYS = [
   { value: "done", label: "It happened", help: "the run goes on with the result that you give" },
   { value: "not_done", label: "It did not happen", help: "it is executed, under the same key" },
-  { value: "fail", label: "Give it up", help: "the flow gets StepFailed; whether it happened stays unknown" },
+  { value: "failed", label: "Give it up", help: "the flow gets StepFailed; whether it happened stays unknown" },
 ];
 
 /**
@@ -106,9 +106,9 @@ const WAYS = [
  * @param {Context} context
  * @param {Record<string, any>} values
  */
-async function chosen(doubt, context, { as, result, reason }) {
-  if (as !== "not_done") {
-    const body = as === "done" ? { as, result: result ?? null } : { as, reason: reason ?? "" };
+async function chosen(doubt, context, { outcome, result, reason }) {
+  if (outcome !== "not_done") {
+    const body = outcome === "done" ? { outcome, result: result ?? null } : { outcome, reason: reason ?? "" };
     return post(doubt, context, body);
   }
   return confirmation({
@@ -119,7 +119,7 @@ async function chosen(doubt, context, { as, result, reason }) {
     ],
     effects: [{ step: doubt.step, means: doubt.key ? `under the key ${doubt.key}` : "" }],
     button: "It did not happen: execute it",
-    send: () => post(doubt, context, { as, confirm: true }),
+    send: () => post(doubt, context, { outcome, confirm: true }),
     conflict: late(doubt, context),
   });
 }
@@ -130,7 +130,7 @@ async function chosen(doubt, context, { as, result, reason }) {
  * @param {Omit<Settle, "step">} body
  */
 async function post(doubt, { changed }, body) {
-  done(await act("run/settle", { id: doubt.run_id }, { step: doubt.step, ...body }, doubt.seen));
+  done(await act("run/settle", { id: doubt.run_id }, { step: doubt.step, ...body }, doubt.etag));
   await changed();
   return null;
 }

@@ -30,14 +30,14 @@ export interface Alone {
 export interface Answer {
   name: string;
   answer: any;
-  number?: number | null;
+  expected_number?: number | null;
 }
 
 /** An approval of exactly the arguments that have this digest. */
 export interface Approve {
   name: string;
   digest: string;
-  number?: number | null;
+  expected_number?: number | null;
 }
 
 /** Who changed what belongs to no run, the newest first. */
@@ -153,7 +153,7 @@ export interface DoubtView {
   since: string;
   verdict: string;
   policy: string;
-  seen: string;
+  etag: string;
 }
 
 /** Some entries of a journal. */
@@ -287,15 +287,6 @@ export interface Health {
   ok: boolean;
 }
 
-/** What waits for a person. */
-export interface Inbox {
-  version: number;
-  questions: QuestionView[];
-  doubts: DoubtView[];
-  troubles: Unreadable[];
-  held: Cause[];
-}
-
 /** Who asks, and what of. */
 export interface Me {
   version: number;
@@ -314,6 +305,15 @@ export interface Nothing {
 /** Whether a schedule is paused. */
 export interface Pause {
   paused: boolean;
+}
+
+/** What waits for a person. */
+export interface Pending {
+  version: number;
+  questions: QuestionView[];
+  doubts: DoubtView[];
+  troubles: Unreadable[];
+  held: Cause[];
 }
 
 /** One effect of a run, and what a rollback makes of it. */
@@ -356,10 +356,10 @@ export interface QuestionView {
 /** What a queue allows; what is not given stays, null takes a limit away. */
 export interface QueueLimits {
   concurrency?: number | null;
-  per_key?: number | null;
+  concurrency_per_key?: number | null;
   rate?: number | null;
-  per_key_rate?: number | null;
-  per_s?: number;
+  rate_per_key?: number | null;
+  period_s?: number;
   paused?: boolean;
 }
 
@@ -383,20 +383,12 @@ export interface QueueView {
   workers: number;
   workers_saturation: number | null;
   concurrency: number | null;
-  per_key: number | null;
+  concurrency_per_key: number | null;
   rate: number | null;
-  per_key_rate: number | null;
-  per_s: number;
+  rate_per_key: number | null;
+  period_s: number;
   paused: boolean;
   abandoned: number;
-}
-
-/** New limits, as a whole; those that are not given stay. */
-export interface RaiseBudget {
-  usd?: number | null;
-  tokens?: number | null;
-  steps?: number | null;
-  wall?: string | number | null;
 }
 
 /** Why, for those who read the journal. */
@@ -404,11 +396,11 @@ export interface Reasoned {
   reason?: string;
 }
 
-/** A refusal of a question or an approval. */
-export interface Refuse {
+/** A rejection of a question or an approval. */
+export interface Reject {
   name: string;
   reason?: string;
-  number?: number | null;
+  expected_number?: number | null;
 }
 
 /** An effect that would be executed again. */
@@ -470,7 +462,7 @@ export interface Run {
   version: number;
   run: RunView;
   steps_total: number;
-  seen: string;
+  etag: string;
   explanation: Explanation | null;
   findings: Finding[];
   questions: QuestionView[];
@@ -595,10 +587,18 @@ export interface Series {
   waiting: (number | null)[];
 }
 
+/** New limits, as a whole; those that are not given stay. */
+export interface SetBudget {
+  usd?: number | null;
+  tokens?: number | null;
+  steps?: number | null;
+  wall?: string | number | null;
+}
+
 /** What became of an effect in doubt. */
 export interface Settle {
   step: string;
-  as: "done" | "fail" | "not_done";
+  outcome: "done" | "failed" | "not_done";
   result?: any;
   reason?: string;
   confirm?: boolean;
@@ -813,22 +813,22 @@ export interface WorkerView {
 /** What can be read. */
 export interface Reads {
   "me": { asked: {}; answer: Me };
-  "runs": { asked: { status?: string[] | string | null; flow?: string | null; queue?: string | null; held?: string | null; tag?: string | null; flow_version?: string | null; parent?: string | null; finding?: string | null; older_than?: string | null; id_part?: string | null; limit?: number | string | null; before?: number | string | null }; answer: Runs };
-  "inbox": { asked: { to?: string | null; limit?: number | string | null }; answer: Inbox };
+  "runs": { asked: { status?: string[] | string | null; flow?: string | null; queue?: string | null; held_reason?: string | null; tag?: string | null; flow_version?: string | null; parent?: string | null; finding?: string | null; older_than?: string | null; search?: string | null; limit?: number | string | null; before?: number | string | null }; answer: Runs };
+  "pending": { asked: { to?: string | null; limit?: number | string | null }; answer: Pending };
   "audit": { asked: { limit?: number | string | null }; answer: Audit };
   "fleet": { asked: {}; answer: Fleet };
   "findings": { asked: {}; answer: Findings };
   "trends": { asked: { hours?: number | string | null; flow?: string | null }; answer: TrendsTold };
   "run": { asked: { id: string | null; full?: boolean | number | null; steps?: number | string | null }; answer: Run };
   "run/steps": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null }; answer: Steps };
-  "run/entries": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: Entries };
+  "run/history": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: Entries };
   "run/timeline": { asked: { id: string | null }; answer: TimelineTold };
   "run/snapshots": { asked: { id: string | null }; answer: Snapshots };
   "run/state": { asked: { id: string | null; seq?: number | string | null; path?: string | null; full?: boolean | number | null }; answer: State };
-  "run/differences": { asked: { id: string | null; from: number | string | null; to: number | string | null; path?: string | null }; answer: Differences };
-  "run/preflight": { asked: { id: string | null }; answer: PreflightTold };
-  "run/rollback-plan": { asked: { id: string | null; to?: string | null }; answer: RollbackTold };
-  "run/fork-plan": { asked: { id: string | null; before: string | null; new_run_id?: string | null }; answer: ForkTold };
+  "run/state-diff": { asked: { id: string | null; from: number | string | null; to: number | string | null; path?: string | null }; answer: Differences };
+  "run/preview-resume": { asked: { id: string | null }; answer: PreflightTold };
+  "run/preview-rollback": { asked: { id: string | null; to?: string | null }; answer: RollbackTold };
+  "run/preview-fork": { asked: { id: string | null; before: string | null; new_run_id?: string | null }; answer: ForkTold };
   "openapi.json": { asked: {}; answer: Record<string, any> };
 }
 
@@ -843,15 +843,15 @@ export interface Acts {
   "run/settle": { asked: { id: string | null }; body: Settle; answer: Acted };
   "run/rollback": { asked: { id: string | null }; body: Rollback; answer: Acted };
   "run/fork": { asked: { id: string | null }; body: Fork; answer: Forked };
-  "run/raise-budget": { asked: { id: string | null }; body: RaiseBudget; answer: Acted };
+  "run/set-budget": { asked: { id: string | null }; body: SetBudget; answer: Acted };
   "run/signal": { asked: { id: string | null }; body: Signal; answer: Acted };
   "run/answer": { asked: { id: string | null }; body: Answer; answer: Acted };
-  "run/refuse": { asked: { id: string | null }; body: Refuse; answer: Acted };
+  "run/reject": { asked: { id: string | null }; body: Reject; answer: Acted };
   "run/approve": { asked: { id: string | null }; body: Approve; answer: Acted };
 }
 
 /** What can be listened to. */
 export interface Streams {
-  "run/tail": { id: string | null; after?: number | string | null };
+  "run/history/stream": { id: string | null; after?: number | string | null };
   "changes": {};
 }

@@ -76,18 +76,18 @@ export function get(path, params) {
   return asked("GET", path, params);
 }
 
-/** Do something: `act("run/cancel", {id}, {reason}, seen)`.
+/** Do something: `act("run/cancel", {id}, {reason}, etag)`.
  *  @template {keyof Acts} P
  *  @param {P} path
  *  @param {Acts[P]["asked"]} params
  *  @param {Acts[P]["body"]} body
- *  @param {string | null} seen
+ *  @param {string | null} etag
  *  @param {string} method
  *  @returns {Promise<Acts[P]["answer"]>} */
-export async function act(path, params, body = {}, seen = null, method = "POST") {
+export async function act(path, params, body = {}, etag = null, method = "POST") {
   /** @type {Record<string, string>} */
   const headers = { "Content-Type": "application/json" };
-  if (seen) headers["If-Match"] = `"${seen}"`;
+  if (etag) headers["If-Match"] = `"${etag}"`;
   return asked(method, path, params, { headers, body: written(body, { indent: 0 }) });
 }
 
@@ -231,7 +231,7 @@ async function told(answer) {
 
 // -- hearing ------------------------------------------------------------------------------------
 
-/** Listen to a stream of events: `stream("run/tail", {id, after}, {entry, run, end})`. Each handler
+/** Listen to a stream of events: `stream("run/history/stream", {id, after}, {entry, run, end})`. Each handler
  *  gets the data and the event's id. It goes on where it stopped when the connection breaks, and
  *  rests while the tab is hidden: browsers open only six connections to one server.
  *  Returns `close()`.

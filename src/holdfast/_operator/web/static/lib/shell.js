@@ -120,7 +120,7 @@ function countSoon() {
 export async function refreshCounts() {
   counting = 0;
   countedMs = Date.now();
-  const [inbox, findings] = await Promise.allSettled([get("inbox"), get("findings")]);
+  const [inbox, findings] = await Promise.allSettled([get("pending"), get("findings")]);
   if (inbox.status === "fulfilled") {
     const { questions = [], doubts = [], troubles = [] } = inbox.value;
     const waiting = questions.length + doubts.length + troubles.length;
@@ -230,11 +230,11 @@ function search() {
  *  @param {string} text */
 async function jump(text) {
   if (!text) return;
-  const { runs, next } = await get("runs", { id_part: text, limit: 100 });
+  const { runs, next } = await get("runs", { search: text, limit: 100 });
   const exact = runs.find((run) => run.run_id === text);
   const only = runs.length === 1 && !next ? runs[0] : null;
   const found = exact ?? only;
-  location.assign(found ? runUrl(found.run_id) : `/?id_part=${encodeURIComponent(text)}`);
+  location.assign(found ? runUrl(found.run_id) : `/?search=${encodeURIComponent(text)}`);
 }
 
 // -- theme --------------------------------------------------------------------------------------

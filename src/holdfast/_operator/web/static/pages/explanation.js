@@ -145,7 +145,7 @@ export function cannotShow(id, error) {
         "p",
         null,
         "See ",
-        el("a", { href: `/?id_part=${encodeURIComponent(id)}` }, "runs that have this in their id"),
+        el("a", { href: `/?search=${encodeURIComponent(id)}` }, "runs that have this in their id"),
         ", or ",
         el("a", { href: "/" }, "all runs"),
         ".",

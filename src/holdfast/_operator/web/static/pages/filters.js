@@ -5,7 +5,7 @@
 import { el, inside, keep, say, sign } from "../lib/dom.js";
 import { number, words } from "../lib/format.js";
 
-/** @typedef {"id_part" | "flow" | "queue" | "tag" | "held" | "finding" | "older_than" | "flow_version" | "parent"} Name */
+/** @typedef {"search" | "flow" | "queue" | "tag" | "held_reason" | "finding" | "older_than" | "flow_version" | "parent"} Name */
 /** @typedef {{ status: string | null, on: boolean, count?: number | string }} Chip */
 /** @typedef {{ chips: HTMLElement, reset: HTMLElement, fields: Partial<Record<Name, HTMLInputElement | HTMLSelectElement>> }} Parts */
 /** @typedef {Record<Name, string> & { status: string[], before: string | null }} Wanted */
@@ -33,14 +33,14 @@ const REASONS = [
 const FINDINGS = ["stuck", "looping", "duplicate_action", "partial_failure", "runaway_cost"];
 const AGES = { "5m": "5 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days" };
 /** @type {[Name, string][]} */
-const TEXTS = [["id_part", "Run id has"], ["flow", "Flow"], ["queue", "Queue"], ["tag", "Tag (name=value)"]];
+const TEXTS = [["search", "Run id has"], ["flow", "Flow"], ["queue", "Queue"], ["tag", "Tag (name=value)"]];
 /** @type {Name[]} */
 const FIELDS = [
-  "id_part",
+  "search",
   "flow",
   "queue",
   "tag",
-  "held",
+  "held_reason",
   "finding",
   "older_than",
   "flow_version",
@@ -100,7 +100,7 @@ export function filters(onchange) {
   const form = el("form", { class: "run-filters", "aria-label": "Filters" });
   for (const [name, label] of TEXTS) form.append(textField(name, label));
   form.append(
-    choice("held", "Held for", REASONS.map((reason) => [reason, words(reason)])),
+    choice("held_reason", "Held for", REASONS.map((reason) => [reason, words(reason)])),
     choice("finding", "Finding", FINDINGS.map((kind) => [kind, words(kind)])),
     choice("older_than", "Not changed for", Object.entries(AGES)),
   );

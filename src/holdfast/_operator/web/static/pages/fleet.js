@@ -208,12 +208,12 @@ function queueCells(queue) {
 
 /** @param {QueueView} queue */
 function limits(queue) {
-  const per = queue.per_s === 1 ? "second" : length(queue.per_s);
+  const per = queue.period_s === 1 ? "second" : length(queue.period_s);
   const told = [
     queue.concurrency === null ? null : `${number(queue.concurrency)} at once`,
-    queue.per_key === null ? null : `${number(queue.per_key)} per key`,
+    queue.concurrency_per_key === null ? null : `${number(queue.concurrency_per_key)} per key`,
     queue.rate === null ? null : `${number(queue.rate)} per ${per}`,
-    queue.per_key_rate === null ? null : `${number(queue.per_key_rate)} per key and ${per}`,
+    queue.rate_per_key === null ? null : `${number(queue.rate_per_key)} per key and ${per}`,
   ].filter(Boolean);
   return told.length ? told.join(", ") : el("span", { class: "faint" }, "none");
 }
@@ -283,7 +283,7 @@ function pauseButton(schedule) {
 /** @param {QueueView} queue */
 function limitsButton(queue) {
   const button = el("button", { type: "button", "aria-label": `Limits of queue ${queue.name}` }, "Limits…");
-  const of = (/** @type {"concurrency" | "per_key" | "rate"} */ name, /** @type {string} */ label) =>
+  const of = (/** @type {"concurrency" | "concurrency_per_key" | "rate"} */ name, /** @type {string} */ label) =>
     fields.number({ name, label, value: queue[name], whole: true, min: 1, help: "Left empty: no limit." });
   button.addEventListener("click", () =>
     decide({
@@ -291,8 +291,8 @@ function limitsButton(queue) {
       about: [el("p", null, el("code", null, queue.name)), el("p", null, "What is at work comes to its end; what is taken next keeps to the new limits.")],
       fields: [
         of("concurrency", "Runs at work at once"),
-        of("per_key", "Runs at work at once, per key"),
-        of("rate", `Starts per ${length(queue.per_s)}`),
+        of("concurrency_per_key", "Runs at work at once, per key"),
+        of("rate", `Starts per ${length(queue.period_s)}`),
         fields.tickFor({ name: "paused", label: "Paused: nothing of it is taken", value: queue.paused }),
       ],
       button: "Set the limits",

@@ -11,7 +11,7 @@ import { count } from "../lib/format.js";
 import { doubtCard } from "../dialogs/settle.js";
 import { failed, onChange, reading, ready, refreshCounts } from "../lib/shell.js";
 
-/** @import { DoubtView, Inbox, QuestionView, Unreadable } from "../lib/api-types.js" */
+/** @import { DoubtView, Pending, QuestionView, Unreadable } from "../lib/api-types.js" */
 /** @typedef {object} Item
  *  @property {string} key
  *  @property {string} kind
@@ -28,12 +28,12 @@ const params = new URLSearchParams(location.search);
 
 const SHOWN = 200;
 let mayAct = false;
-/** @type {Pick<Inbox, "questions" | "doubts" | "troubles">} */
+/** @type {Pick<Pending, "questions" | "doubts" | "troubles">} */
 let known = { questions: [], doubts: [], troubles: [] };
 
 function look() {
   return reading(list, "The inbox", async () => {
-    known = await get("inbox", { limit: SHOWN });
+    known = await get("pending", { limit: SHOWN });
     draw();
   });
 }
@@ -45,7 +45,7 @@ async function changed() {
 function draw() {
   const kind = kinds.find((one) => one.checked)?.value ?? "all";
   const person = to.value;
-  const doubts = known.doubts.map((doubt) => ({ key: `doubt ${doubt.run_id} ${doubt.step} ${doubt.seen}`, kind: "doubt", doubt }));
+  const doubts = known.doubts.map((doubt) => ({ key: `doubt ${doubt.run_id} ${doubt.step} ${doubt.etag}`, kind: "doubt", doubt }));
   const asked = known.questions
     .map((question) => ({ key: keyOf(question), kind: question.kind, question }))
     .sort((a, b) => (a.kind === b.kind ? 0 : a.kind === "approval" ? -1 : 1));

@@ -101,7 +101,7 @@ export function journalView(id) {
 async function load(state, toEnd = true) {
   state.loaded = true;
   empty(state);
-  const { last } = await get("run/entries", { id: state.id, limit: 1 });
+  const { last } = await get("run/history", { id: state.id, limit: 1 });
   await read(state, Math.max(0, last - PART), PART);
   if (toEnd && state.following) toEndOf(state);
   else if (state.first > 1) bottom(state);
@@ -120,7 +120,7 @@ function empty(state) {
  * @param {number} limit
  */
 async function read(state, after, limit) {
-  const answer = await get("run/entries", { id: state.id, after, limit, step: state.step });
+  const answer = await get("run/history", { id: state.id, after, limit, step: state.step });
   for (const entry of answer.entries ?? []) put(state, entry);
   count(state);
   around(state);
@@ -166,7 +166,7 @@ async function beginning(state) {
 /** @param {State} state */
 async function later(state) {
   const last = seqOf(state.list.lastElementChild);
-  const answer = await get("run/entries", { id: state.id, after: last, limit: PART });
+  const answer = await get("run/history", { id: state.id, after: last, limit: PART });
   state.atEnd = answer.next === null;
   for (const entry of answer.entries) put(state, entry);
   count(state);
@@ -353,7 +353,7 @@ function bodyNode(state, entry, box) {
   const body = entry.body ?? {};
   const full = async () => {
     const answer = await get(
-      "run/entries",
+      "run/history",
       { id: state.id, after: entry.seq - 1, limit: 1, full: 1 },
     ).catch(failed);
     const whole = answer?.entries?.[0];

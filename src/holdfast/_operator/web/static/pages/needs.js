@@ -5,7 +5,7 @@ import { get } from "../lib/api.js";
 import { ago, append, badge, el, runLink, unread } from "../lib/dom.js";
 import { clipped, number, words } from "../lib/format.js";
 
-/** @import { Inbox, Runs, RunSummary } from "../lib/api-types.js" */
+/** @import { Pending, Runs, RunSummary } from "../lib/api-types.js" */
 /** @typedef {object} Need
  *  @property {string} id
  *  @property {string} status
@@ -30,13 +30,13 @@ const MEANINGS = {
 /** Return the section, or null if nothing needs a person: that is known only if all could be read. */
 export async function needs() {
   const asked = {
-    "Questions, approvals and doubts": get("inbox"),
+    "Questions, approvals and doubts": get("pending"),
     "Held runs": get("runs", { status: "held", limit: 1 }),
     "Failed runs": get("runs", { status: "failed", limit: SHOWN }),
   };
   const answers = await Promise.allSettled(Object.values(asked));
   const given = /** @type {any[]} */ (answers.map((one) => (one.status === "fulfilled" ? one.value : {})));
-  const [inbox, held, broken] = /** @type {[Partial<Inbox>, Partial<Runs>, Partial<Runs>]} */ (given);
+  const [inbox, held, broken] = /** @type {[Partial<Pending>, Partial<Runs>, Partial<Runs>]} */ (given);
   const missing = Object.keys(asked)
     .map((what, at) => ({ what, error: /** @type {any} */ (answers[at]).reason }))
     .filter(({ error }) => error && error.status !== 401);
@@ -60,7 +60,7 @@ export async function needs() {
 }
 
 /** One line per cause, the most pressing first: what holds twelve runs is one thing to decide.
- *  @param {Partial<Inbox>} inbox
+ *  @param {Partial<Pending>} inbox
  *  @param {RunSummary[]} broken
  *  @returns {Need[]} */
 function gathered(inbox, broken) {
@@ -111,7 +111,7 @@ function gathered(inbox, broken) {
 
 /**
  * @param {Record<string, number>} counts
- * @param {Partial<Inbox>} inbox
+ * @param {Partial<Pending>} inbox
  */
 function totals(counts, inbox) {
   const waiting = (inbox.questions ?? []).length + (inbox.doubts ?? []).length;

@@ -86,7 +86,7 @@ function build(answer) {
   view.values = el("div", { class: "stack-small" });
   view.snapshots = snapshotsView(id);
   view.messages = el("div", { class: "stack-small" });
-  view.actions = actionBar(answer.run, answer.seen, { changed: refresh });
+  view.actions = actionBar(answer.run, answer.etag, { changed: refresh });
   view.head.bar.append(view.actions);
   clear(page, view.head.node, view.explanation.node, view.timeline.node, tabs());
   document.title = document.title.replace(
@@ -327,7 +327,7 @@ async function look() {
   each(
     () => view.explanation.show(answer),
     () => view.head.show(answer),
-    () => view.actions.update(answer.run, answer.seen),
+    () => view.actions.update(answer.run, answer.etag),
     () => reading(view.timeline.node, "The timeline", () => showTimeline(timeline)),
     () => view.steps.show(answer.run, answer.steps_total),
     () => view.journal.ended(FINAL.has(answer.run.status)),
@@ -375,11 +375,11 @@ function isFinal() {
 /** Follow the tail; a run that has ended is looked at when the store changes. */
 async function follow() {
   if (view.tail || isFinal()) return;
-  const last = view.last ?? (await get("run/entries", { id, limit: 1 })).last;
+  const last = view.last ?? (await get("run/history", { id, limit: 1 })).last;
   view.last = last;
   if (view.tail) return;
   if (isFinal()) return unfollow();
-  view.tail = stream("run/tail", { id, after: Math.max(last, view.journal.last) }, {
+  view.tail = stream("run/history/stream", { id, after: Math.max(last, view.journal.last) }, {
     entry: (/** @type {EntryData} */ entry) => {
       view.last = entry.seq;
       view.journal.add(entry);
@@ -403,7 +403,7 @@ function unfollow() {
 async function lookAgain() {
   if (!isFinal() || Date.now() < view.lookedMs + OVER_MS) return;
   view.lookedMs = Date.now();
-  const { last } = await get("run/entries", { id, limit: 1 });
+  const { last } = await get("run/history", { id, limit: 1 });
   if (view.last !== undefined && last !== view.last) refreshSoon();
   view.last = last;
 }

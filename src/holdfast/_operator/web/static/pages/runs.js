@@ -161,8 +161,8 @@ async function show() {
   mark(runs);
   chips(answer.counts ? counted(answer.counts) : UNKNOWN);
   pages(wanted, answer.next, runs.length);
-  if (parts.exactly.shown !== wanted.id_part) clear(parts.exactly, exactly(wanted));
-  parts.exactly.shown = wanted.id_part;
+  if (parts.exactly.shown !== wanted.search) clear(parts.exactly, exactly(wanted));
+  parts.exactly.shown = wanted.search;
   const none = runs.length ? "" : isFiltered(wanted) || wanted.before ? "like that" : "yet";
   if (parts.empty.shown === none) return;
   parts.empty.shown = none;
@@ -242,14 +242,14 @@ function nothingLikeThat() {
 /** A part of an id was asked for: it may be an id itself, of an older run.
  *  @param {Wanted} wanted */
 function exactly(wanted) {
-  if (!wanted.id_part) return null;
+  if (!wanted.search) return null;
   return el(
     "p",
     { class: "faint" },
     "Runs with ",
-    el("code", null, wanted.id_part),
+    el("code", null, wanted.search),
     " in their id. ",
-    el("a", { href: runUrl(wanted.id_part) }, "Open the run that has exactly this id"),
+    el("a", { href: runUrl(wanted.search) }, "Open the run that has exactly this id"),
   );
 }
 

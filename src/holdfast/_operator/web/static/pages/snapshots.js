@@ -149,7 +149,7 @@ async function showDifferences(state) {
   const [from, to] = [state.left.field.value, state.right.field.value];
   if (state.asked === `${from} ${to}`) return;
   if (from === to) return showOnly(state);
-  const answer = await get("run/differences", { id: state.id, from, to });
+  const answer = await get("run/state-diff", { id: state.id, from, to });
   state.asked = `${from} ${to}`;
   clear(state.shown, differencesView(answer.differences, { cut: answer.cut }));
 }

@@ -1,4 +1,4 @@
-"""Raise the budget of a run: an entry with the actor who decided it.
+"""Set the limits of a run's budget: an entry with the actor who decided it.
 
 The entry comes first, then the pot, then the runs that were held for it are freed. Whoever dies in
 between has raised nothing that is not recorded, and the same command once more does the rest.
@@ -26,20 +26,20 @@ from holdfast.errors import StaleView, UsageError
 PAGE = 1000
 
 
-# -- raising -----------------------------------------------------------------------------------
+# -- setting ----------------------------------------------------------------------------------
 
 
-def raise_budget(store: Store, run_id: str, to: Budget, *, actor: str) -> Answer:
+def set_budget(store: Store, run_id: str, budget: Budget, *, actor: str) -> Answer:
     """Set new limits of the budget that a run spends from; those that are not given stay. Runs that
     were held for it go on."""
     check_actor(actor)
-    if not isinstance(to, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"set_budget(…, budget={to!r:.80}): a holdfast.Budget(usd=…, …)")
+    if not isinstance(budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"set_budget(…, budget={budget!r:.80}): a holdfast.Budget(usd=…, …)")
     row = existing_row(store, run_id)
     before = _pot(store, row)
-    after = msgspec.structs.replace(before, **limits_of(to))
+    after = msgspec.structs.replace(before, **limits_of(budget))
     _check(store, row, after)
-    _record(store, before, limits_of(to), actor)
+    _record(store, before, limits_of(budget), actor)
     store.put_pot(after)
     freed = [held.run_id for held in _held(store, before) if _released(store, held, actor)]
     row = existing_row(store, run_id)
