@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 from typing import Any
 
 import pytest
@@ -756,3 +757,58 @@ def test_a_result_that_does_not_survive_is_not_retried(holdfast_store):
     with pytest.raises(RunFailed):
         work.run("r")
     assert tries == [1]
+
+
+def test_a_held_effect_prints_the_line_that_declares_its_exception(holdfast_store):
+    @effect
+    def charge() -> None:
+        raise Declined("no funds")
+
+    @flow
+    def buy() -> None:
+        charge()
+
+    for _ in range(2):  # The second time, only the journal has the exception.
+        with pytest.raises(RunHeld) as held:
+            buy.run("declined")
+        assert "(Declined: no funds)" in held.value.detail
+        assert held.value.detail.endswith("not_done_on=(Declined,)")
+
+
+def test_a_timeout_is_no_exception_to_declare(holdfast_store):
+    free = threading.Event()
+
+    @effect(timeout=0.02)
+    def charge() -> None:
+        free.wait(10)
+
+    @flow
+    def buy() -> None:
+        charge()
+
+    with pytest.raises(RunHeld) as held:
+        buy.run("cut-short")
+    free.set()
+    assert "(TimeoutError" in held.value.detail
+    assert "not_done_on" not in held.value.detail
+
+
+def test_retry_on_doubt_means_three_attempts_without_a_policy():
+    calls: list[int] = []
+
+    @effect(on_doubt="retry")
+    def charge() -> None:
+        calls.append(1)
+        raise Declined("no answer")
+
+    @flow
+    def buy() -> None:
+        charge()
+
+    with (
+        testing.store(clock=testing.FakeClock(auto=True)),
+        pytest.raises(RunHeld, match="all attempts are used"),
+    ):
+        buy.run("three")
+    assert len(calls) == 3
+    assert "three attempts" in str(effect.__doc__)

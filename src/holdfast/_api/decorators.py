@@ -155,6 +155,9 @@ def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     in doubt, and `on_doubt=` says what then: "hold" for a person, "retry" with the same key, "fail", or
     a function that finds out. Only errors in `not_done_on=` mean that it did not happen.
 
+    `on_doubt="retry"` makes at most three attempts if there is no `retry=`, else `Retry.attempts`, with
+    its waits; and only while the key is younger than `key_ttl=` ("24h"). After that the run is held.
+
     `transaction=True` is for what it writes to the store's own database, by the connection that
     `holdfast.context.sql_connection()` gives: it commits together with the outcome, so no doubt is possible.
 

@@ -29,10 +29,13 @@ class Doubt:
         error: BaseException | None = None,
         lost_us: int | None = None,
         other: str = "",
+        recorded: dict[str, str] | None = None,
     ) -> None:
         self.why = why
         self.ended = ended
         self.error = error
+        self.told = recorded if error is None else told(error)
+        """Type and message of the exception, also where only the journal has it."""
         self.lost_us = lost_us
         self.other = other
         """The effect that it may repeat."""
@@ -44,8 +47,8 @@ class Doubt:
         facts |= returned_by(spec)
         if self.other:
             facts["other"] = self.other
-        if self.error is not None:
-            facts["error"] = told(self.error)
+        if self.told is not None:
+            facts["error"] = self.told
         return Note(Kind.STEP_IN_DOUBT, facts)
 
 
@@ -87,16 +90,25 @@ def held(
             "A model that is asked again chooses new ids for its calls: were its answers recorded "
             "(a durable transport or adapter), and streams read to their end before a call was made?"
         )
-    if doubt.error is not None:
-        news = told(doubt.error)
-        detail += f" ({news['type']}: {news['message']})"
+    if doubt.told is not None:
+        detail += f" ({doubt.told['type']}: {doubt.told['message']})"
     if more:
         detail += f"; {more}"
+    if doubt.why == "error" and doubt.told is not None and not call.spec.transaction:
+        detail += f". {declaration(doubt.told['type'])}"
     done, not_done, fail = settle_actions(run_id, call.key)
     # A key that is too old is never sent: "not done" would hold it once more.
     decided = too_old or doubt.why in ("value_lost", "key_expired")
     actions = (done, fail) if decided else (done, not_done, fail)
     return Unwind(RunHeld(run_id, "in_doubt", detail, actions, step=call.key))
+
+
+def declaration(error: str) -> str:
+    """Return what to declare about an exception that says for certain that nothing happened."""
+    return (
+        f"If {error} always means that it did not happen, add this line to its decorator: "
+        f"not_done_on=({error},)"
+    )
 
 
 def was_effect(call: StepCall, run_id: str) -> Unwind:

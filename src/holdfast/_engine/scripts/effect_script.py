@@ -104,7 +104,9 @@ def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
     elif record.doubt is not None:
         facts = msgspec.json.decode(record.doubt.body)
         other = facts.get("other", "")
-        doubt = Doubt(facts["why"], record.ended, lost_us=record.lost_us, other=other)
+        met = facts.get("error")
+        lost_us = record.lost_us
+        doubt = Doubt(facts["why"], record.ended, lost_us=lost_us, other=other, recorded=met)
     doubt.other_args = record.args_digest not in (None, call.args_digest)
     return (yield from _settle(call, doubt, run_id))
 
