@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._engine.values.durations import LONGEST_US, ends, micros, shown
+from holdfast._engine.values.durations import LONGEST_US, ends, micros, seconds, shown
 from holdfast.errors import UsageError
 
 S = 1_000_000
@@ -43,6 +43,13 @@ def test_what_it_may_not_be(duration: object) -> None:
 def test_too_long_is_a_mistake() -> None:
     with pytest.raises(UsageError, match="a hundred years"):
         micros(LONGEST_US / 1e6 + 1, "sleep(…)")
+
+
+def test_seconds_are_checked_as_microseconds_are() -> None:
+    assert seconds("1.5m", "delay=") == 90
+    assert micros(0, "delay=") == 0
+    with pytest.raises(UsageError, match="period=: more than 0 and at most a hundred years, not 0"):
+        seconds(0, "period=", positive=True)
 
 
 def test_a_moment_needs_its_time_zone() -> None:

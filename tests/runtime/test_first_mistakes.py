@@ -52,13 +52,13 @@ def test_an_option_of_effects_on_a_step_is_refused(option):
     ("options", "said"),
     [
         ({"retries": 3}, "no option retries="),
-        ({"timeout": "3"}, "a number of seconds"),
+        ({"timeout": "3"}, "seconds, a timedelta"),
         ({"raises": ("ValueError",)}, "a tuple of exception classes"),
     ],
 )
 def test_a_wrong_option_is_told_in_our_words(options: dict[str, Any], said: str):
     with pytest.raises(UsageError, match=said):
-        step(**options)
+        step(**options)(lambda: None)
 
 
 def test_one_exception_class_needs_no_tuple(holdfast_store):

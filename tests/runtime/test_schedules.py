@@ -386,7 +386,7 @@ class Unknown:
         ({"cron": "9 o'clock"}, "five fields"),
         ({"cron": "0 9 * * *", "timezone": "Mars/Olympus"}, "timezone='Mars/Olympus'"),
         ({"every": 0}, "at least"),
-        ({"every": "5 min"}, "seconds, or a timedelta"),
+        ({"every": "5 min"}, "seconds, a timedelta"),
         ({"every": 60, "catch_up": "some"}, '"all", "last" or "none"'),
         ({"every": 60, "args": ()}, "topic"),
         ({"every": 60, "kwargs": {"nothing": 1}}, "nothing"),

@@ -3,6 +3,8 @@
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any, get_overloads
 
 import pytest
 
@@ -60,6 +62,30 @@ PAIRS = [
     (holdfast.types.Step, holdfast.types.AsyncStep),
     (holdfast.types.Effect, holdfast.types.AsyncEffect),
 ]
+
+
+# A length of time, as public signatures name it; one that ends in `_s` is a number of seconds.
+TIMES = {
+    *("timeout", "key_ttl", "ttl", "delay", "period", "every", "older_than", "newer_than"),
+    *("valid_for", "wall", "retention", "trends_retention", "duration", "stuck_after"),
+    *("duplicates_within", "expires", "within", "interval"),
+}
+
+
+def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public function, decorator and method, also as each of its overloads."""
+    import holdfast.testing
+
+    for module in (holdfast, holdfast.testing, *(getattr(holdfast, name) for name in MODULES)):
+        for name in module.__all__:
+            if name in MODULES or not callable(thing := getattr(module, name)):
+                continue
+            where = f"{module.__name__}.{name}"
+            yield from ((where, one) for one in (get_overloads(thing) or [thing]))
+            for method in public_attributes(thing) if inspect.isclass(thing) else ():
+                if inspect.isfunction(function := inspect.getattr_static(thing, method)):
+                    found = get_overloads(function) or [function]
+                    yield from ((f"{where}.{method}", one) for one in found)
 
 
 def parameters(function: object) -> list[tuple[str, inspect._ParameterKind]]:
@@ -143,3 +169,23 @@ def test_what_is_awaited_has_a_plain_twin(name):
 @pytest.mark.parametrize(("plain", "awaited"), PAIRS)
 def test_both_colours_offer_the_same(plain, awaited):
     assert public_attributes(plain) - {"aio"} == public_attributes(awaited) - {"aio"}
+
+
+def test_a_length_of_time_is_a_duration():
+    """Seconds, a timedelta or "2h", wherever a public function takes a time."""
+    seen: set[str] = set()
+    wrong: set[str] = set()
+    for where, function in public_functions():
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # A built-in class.
+            continue
+        for name, parameter in signature.parameters.items():
+            annotation = str(parameter.annotation)
+            timed = name in TIMES and "bool" not in annotation
+            if timed or "timedelta" in annotation:
+                seen.add(name)
+                if "Duration" not in annotation and "float | str | datetime" not in annotation:
+                    wrong.add(f"{where}({name}: {annotation})")
+    assert not wrong
+    assert seen >= {"timeout", "key_ttl", "delay", "period", "every", "older_than", "valid_for"}

@@ -9,6 +9,7 @@ from holdfast._api.handle import PATIENCE_S, Handle
 from holdfast._engine.journal.step_keys import quoted
 from holdfast._engine.scripts.child_run import child_id, child_script, end_script, start_script
 from holdfast._engine.scripts.requests import StepCall
+from holdfast._engine.values.durations import Duration
 from holdfast._runtime.execution.child_execution import Child
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame
@@ -106,7 +107,7 @@ class ChildHandle(Handle[R]):
         self._ended = False
         self._value: Any = None
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the child and return its result; ChildFailed if it has none."""
         self._no_timeout(timeout)
         if not self._ended:
@@ -132,7 +133,7 @@ class ChildHandle(Handle[R]):
         return end_script(self._call, execution.history, self.run_id, execution.decode)
 
     @staticmethod
-    def _no_timeout(timeout: float | None) -> None:
+    def _no_timeout(timeout: Duration | None) -> None:
         if timeout is not None:
             raise UsageError(
                 "result(timeout=…) inside a flow would not be recorded; give the child a deadline"

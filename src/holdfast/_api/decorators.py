@@ -46,9 +46,9 @@ class _Declares:
         *,
         on_doubt: OnDoubt = "hold",
         retry: Retry | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         not_done_on: Errors = (),
-        key_ttl: float = ...,
+        key_ttl: Duration = ...,
     ) -> Callable[[F], F]: ...
     def undo(self, fn: Any = None, **options: Any) -> Any:
         """Declare the function that takes it back: the result, then the arguments (decorator)."""
@@ -95,7 +95,7 @@ def step(
     name: str | None = None,
     aliases: Sequence[str] = (),
     retry: Retry | None = None,
-    timeout: float | None = None,
+    timeout: Duration | None = None,
     fallback: Any = ...,
     raises: Errors = (),
     commit: str = "each",
@@ -109,7 +109,7 @@ def step(
 def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a step: its outcome is recorded, and never computed again once it is.
 
-    `retry=Retry(…)` tries again; `timeout=` seconds per attempt; `fallback=` a function or value
+    `retry=Retry(…)` tries again; `timeout=` ("30s") for each attempt; `fallback=` a function or value
     when it gives up; `raises=` exceptions that the flow gets as themselves; `commit="grouped"`
     does not wait for the disk; `unrecorded=` names of parameters that are only handed through.
     `reserve_usd=` dollars that an attempt may cost, or a function of the arguments: what a run with a
@@ -134,13 +134,13 @@ def effect(
     name: str | None = None,
     aliases: Sequence[str] = (),
     key: str | Callable[..., str] | None = None,
-    key_ttl: float = ...,
+    key_ttl: Duration = ...,
     on_doubt: OnDoubt = "hold",
     undo: Callable[..., Any] | None = None,
     not_done_on: Errors = (),
     raises: Errors = (),
     retry: Retry | None = None,
-    timeout: float | None = None,
+    timeout: Duration | None = None,
     fallback: Any = ...,
     unrecorded: Sequence[str] = (),
     reserve_usd: Cost = None,
@@ -246,9 +246,6 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
         value = options.get(name, False)
         if not isinstance(value, bool):
             raise UsageError(f"{name}={value!r}: True or False")
-    timeout = options.get("timeout")
-    if timeout is not None and not isinstance(timeout, int | float):
-        raise UsageError(f"timeout={timeout!r}: a number of seconds")
 
 
 @overload

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
@@ -260,13 +259,13 @@ class Flow(FlowLike, Generic[P, R]):
         tags: Mapping[str, str] | None = None,
         queue: str | Queue | None = None,
         priority: int | None = None,
-        delay: float | dt.timedelta | None = None,
+        delay: Duration | None = None,
         limit_key: str | None = None,
         budget: Budget | None = None,
         timeout: Duration | None = None,
     ) -> Flow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
-        first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
+        first; `delay` ("1h") is for `submit`; runs with one `limit_key` share limits."""
         placing = {
             "queue": queue,
             "priority": priority,
@@ -349,13 +348,13 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         tags: Mapping[str, str] | None = None,
         queue: str | Queue | None = None,
         priority: int | None = None,
-        delay: float | dt.timedelta | None = None,
+        delay: Duration | None = None,
         limit_key: str | None = None,
         budget: Budget | None = None,
         timeout: Duration | None = None,
     ) -> AsyncFlow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
-        first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
+        first; `delay` ("1h") is for `submit`; runs with one `limit_key` share limits."""
         placing = {
             "queue": queue,
             "priority": priority,

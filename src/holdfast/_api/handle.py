@@ -13,6 +13,7 @@ import msgspec
 from holdfast import errors
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.values.durations import Duration, seconds
 from holdfast._runtime.execution.admission import outcome
 from holdfast._runtime.execution.frames import current_task
 from holdfast._stores.addresses import place
@@ -80,15 +81,16 @@ class Handle(Generic[R]):
         """Return where the run is in its life."""
         return self._row().status
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the run and return its result, or raise why there is none."""
         self._refuse_in_a_loop("result", "await handle.aio.result(…)")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        timeout_s = None if timeout is None else seconds(timeout, "result(timeout=…)")
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             row = self.look()
             if row.status in SETTLED:
                 return self.outcome(row)
-            self._engine.kept.wait_for_change(patience_s(row, timeout, deadline))
+            self._engine.kept.wait_for_change(patience_s(row, timeout_s, deadline))
 
     def cancel(
         self, *, actor: str | None = None, reason: str = "", wait_s: float = PATIENCE_S
@@ -165,15 +167,16 @@ class AwaitedHandle(Generic[R]):
         """Return where the run is in its life."""
         return await self._in_thread(self._handle.status)
 
-    async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as its twin
+    async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as its twin
         """Await the end of the run and return its result, or raise why there is none."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        timeout_s = None if timeout is None else seconds(timeout, "result(timeout=…)")
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with Bell(self._engine) as bell:
             while True:
                 row = await self._in_thread(self._handle.look)
                 if row.status in SETTLED:
                     return await self._in_thread(self._handle.outcome, row)
-                await bell.rings(patience_s(row, timeout, deadline))
+                await bell.rings(patience_s(row, timeout_s, deadline))
 
     async def cancel(
         self, *, actor: str | None = None, reason: str = "", wait_s: float = PATIENCE_S
@@ -193,11 +196,11 @@ class AwaitedHandle(Generic[R]):
         return await loop.run_in_executor(self._engine.threads(), work, *args)
 
 
-def patience_s(row: RunRow, timeout: float | None, deadline: float | None) -> float:
+def patience_s(row: RunRow, timeout_s: float | None, deadline: float | None) -> float:
     """Return for how long to wait before looking again; raise if the time is over."""
     left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
     if left_s <= 0:
-        raise TimeoutError(f"run {row.run_id!r} is still {row.status} after {timeout} s")
+        raise TimeoutError(f"run {row.run_id!r} is still {row.status} after {timeout_s:g} s")
     return left_s
 
 

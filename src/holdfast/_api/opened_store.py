@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,6 +9,7 @@ from holdfast._api.handle import Emitted, Handle, stream
 from holdfast._api.store_actions import Acting, actor_or_user
 from holdfast._api.store_housekeeping import Housekeeping
 from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.values.durations import Duration, micros
 from holdfast._engine.values.redactor import Redact
 from holdfast._features.alerts import runtime as alerting
 from holdfast._features.watchdog.model import Watchdog, checked_watch
@@ -82,7 +82,7 @@ class Store(Acting, Housekeeping):
         status: str | Sequence[str] | None = None,
         flow: str | None = None,
         tag: tuple[str, str] | None = None,
-        older_than: dt.timedelta | None = None,
+        older_than: Duration | None = None,
         queue: str | None = None,
         held_reason: str | None = None,
         version: str | None = None,
@@ -97,7 +97,7 @@ class Store(Acting, Housekeeping):
 
         before_us = None
         if older_than is not None:
-            before_us = self.kept.now_us() - int(older_than.total_seconds() * 1e6)
+            before_us = self.kept.now_us() - micros(older_than, "runs(older_than=…)")
         query = contract.Query(
             status=_statuses(status),
             flow=flow,

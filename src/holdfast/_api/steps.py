@@ -28,6 +28,7 @@ from holdfast._engine.scripts.requests import Gate, Spec, StepCall
 from holdfast._engine.scripts.retry import Retry
 from holdfast._engine.scripts.step_script import step_script
 from holdfast._engine.values import argument_diff
+from holdfast._engine.values.durations import Duration, seconds
 from holdfast._features.approvals import model as approvals
 from holdfast._features.budgets.runtime import Cost, checked_cost
 from holdfast._features.drift.runtime import StepDrift
@@ -63,14 +64,14 @@ class Settings(registry.RegisteredStep):
         name: str | None = None,
         aliases: Sequence[str] = (),
         retry: Retry | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         fallback: Any = NO_FALLBACK,
         raises: tuple[type[BaseException], ...] = (),
         not_done_on: tuple[type[BaseException], ...] = (),
         commit: str = "each",
         unrecorded: Sequence[str] = (),
         key: str | Callable[..., str] | None = None,
-        key_ttl: float = doubt_policies.KEY_TTL_S,
+        key_ttl: Duration = doubt_policies.KEY_TTL_S,
         on_doubt: OnDoubt = "hold",
         undo: Callable[..., Any] | None = None,
         transaction: bool = False,
@@ -84,8 +85,6 @@ class Settings(registry.RegisteredStep):
         check_function(what, fn)
         if commit not in ("each", "grouped"):
             raise UsageError(f'commit={commit!r} of {fn.__qualname__}: "each" or "grouped"')
-        if timeout is not None and timeout <= 0:
-            raise UsageError(f"timeout={timeout!r} of {fn.__qualname__}: positive seconds")
         if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"retry={retry!r} of {fn.__qualname__}: use Retry(attempts=…)")
         self.fn = fn
@@ -104,11 +103,13 @@ class Settings(registry.RegisteredStep):
             name=self.name,
             effect=effect,
             retry=retry,
-            timeout_s=timeout,
+            timeout_s=None
+            if timeout is None
+            else seconds(timeout, f"timeout= of {self.name}", positive=True),
             raises=tuple(raises),
             not_done_on=tuple(not_done_on),
             on_doubt=doubt_policies.check_on_doubt(on_doubt, self.name),
-            key_ttl_s=float(key_ttl),
+            key_ttl_s=seconds(key_ttl, f"key_ttl= of {self.name}"),
             has_fallback=fallback is not NO_FALLBACK,
             grouped=commit == "grouped",
             transaction=transaction,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 from holdfast._engine.journal.rows import Memo
 from holdfast._engine.journal.step_keys import check_label
 from holdfast._engine.values import codec
-from holdfast._engine.values.durations import Duration, micros
+from holdfast._engine.values.durations import Duration, micros, seconds
 from holdfast._stores.contract import Limits, Store
 from holdfast._stores.queue_limits import has_limits
 from holdfast.errors import UsageError
@@ -25,8 +24,8 @@ class Queue:
     """A queue and its limits, which hold across all workers of a store.
 
     `concurrency` runs are at work at one time, `concurrency_per_key` of those that share a `limit_key`; `rate`
-    runs are begun in any `period` seconds, `rate_per_key` of those that share a key. None means no
-    limit. Of a queue that is `paused` nothing is taken; what is at work goes on.
+    runs are begun in any `period` (seconds, a timedelta, "1m"), `rate_per_key` of those that share a
+    key. None means no limit. Of a queue that is `paused` nothing is taken; what is at work goes on.
     """
 
     name: str
@@ -35,7 +34,7 @@ class Queue:
     concurrency_per_key: int | None = None
     rate: int | None = None
     rate_per_key: int | None = None
-    period: float | dt.timedelta = 60.0
+    period: Duration = 60.0
     paused: bool = False
 
     def __post_init__(self) -> None:
@@ -48,8 +47,7 @@ class Queue:
                     f"Queue({self.name!r}, {name}={value!r}): a whole number above 0, or None for "
                     "no limit (paused=True takes nothing)"
                 )
-        if seconds(f"Queue({self.name!r}, period=…)", self.period) <= 0:
-            raise UsageError(f"Queue({self.name!r}, period={self.period!r}): more than 0 seconds")
+        micros(self.period, f"Queue({self.name!r}, period=…)", positive=True)
 
     @property
     def has_limits(self) -> bool:
@@ -65,7 +63,7 @@ class Queue:
             per_key=self.concurrency_per_key,
             rate=self.rate,
             per_key_rate=self.rate_per_key,
-            period_us=max(1, int(seconds("per", self.period) * 1_000_000)),
+            period_us=micros(self.period, f"Queue({self.name!r}, period=…)", positive=True),
             paused=self.paused,
         )
 
@@ -93,7 +91,7 @@ def placed(
     *,
     queue: str | Queue | None = None,
     priority: int | None = None,
-    delay: float | dt.timedelta | None = None,
+    delay: Duration | None = None,
     limit_key: str | None = None,
     deadline: Duration | None = None,
 ) -> Placing:
@@ -107,26 +105,12 @@ def placed(
             raise UsageError(f"priority={priority!r}: a whole number; larger comes first")
         changes["priority"] = priority
     if delay is not None:
-        delay_s = seconds("delay", delay)
-        if delay_s < 0:
-            raise UsageError(f"delay={delay!r}: not less than 0 seconds")
-        changes["delay_s"] = delay_s
+        changes["delay_s"] = seconds(delay, "delay=")
     if limit_key is not None:
         changes["limit_key"] = check_label("a limit key", limit_key)
     if deadline is not None:
         changes["deadline_us"] = micros(deadline, "timeout=")
     return msgspec.structs.replace(before, **changes) if changes else before
-
-
-def seconds(what: str, value: float | dt.timedelta) -> float:
-    """Return a length of time in seconds, given as a number of them or a timedelta."""
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"{what}={value!r}: seconds, or a timedelta")
-    if not abs(value) < 1e10:
-        raise UsageError(f"{what}={value!r}: so many seconds are more than a life")
-    return float(value)
 
 
 def _is_count(value: object) -> bool:

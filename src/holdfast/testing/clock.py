@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from holdfast._engine.values.durations import Duration, micros
+from holdfast._engine.values.durations import Duration, seconds
 
 START_US = 1_767_225_600_000_000
 """2026-01-01 in UTC, in microseconds: where a fake clock begins unless told otherwise."""
@@ -62,12 +62,9 @@ class FakeClock:
     # -- what tests do -------------------------------------------------------------------------
 
     def advance(self, duration: Duration) -> None:
-        """Move the clock forward, by seconds, a timedelta or a text such as "2h", and wake whoever
+        """Move the clock forward, by seconds, a timedelta or a string such as "2h", and wake whoever
         is due."""
-        seconds = duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
-        if not isinstance(seconds, str) and seconds < 0:
-            raise ValueError(f"advance({duration!r}): a clock goes forward; use jump(…) for faults")
-        self.jump(micros(duration, "advance(…)") / 1e6 if isinstance(seconds, str) else seconds)
+        self.jump(seconds(duration, "advance(…), which goes forward (jump(…) is for faults)"))
 
     def jump(self, seconds: float) -> None:
         """Move the clock in any direction: what a bad time server does."""

@@ -23,17 +23,23 @@ LONGEST_US = 100 * 365 * _UNITS_US["d"]
 """A hundred years: what is longer is a mistake in the unit."""
 
 
-def micros(duration: object, what: str) -> int:
+def micros(duration: object, what: str, *, positive: bool = False) -> int:
     """Return a duration in microseconds, or raise a UsageError that says what it may be."""
     found = _micros(duration)
     if found is None:
         raise UsageError(
-            f'{what}: seconds, a timedelta, or a text such as "90s", "2h", "1h30m" or "3d"; '
+            f'{what}: seconds, a timedelta, or a string such as "90s", "2h", "1h30m" or "3d"; '
             f"not {duration!r:.80}"
         )
-    if not 0 <= found <= LONGEST_US:
-        raise UsageError(f"{what}: {duration!r:.80} is not between 0 and a hundred years")
+    if not positive <= found <= LONGEST_US:
+        least = "more than 0" if positive else "0 or more"
+        raise UsageError(f"{what}: {least} and at most a hundred years, not {duration!r:.80}")
     return found
+
+
+def seconds(duration: object, what: str, *, positive: bool = False) -> float:
+    """Return a duration in seconds, as `micros` does in microseconds."""
+    return micros(duration, what, positive=positive) / 1e6
 
 
 def _micros(duration: object) -> int | None:

@@ -40,7 +40,7 @@ class Budget:
     """What a run may spend, together with the runs that it starts. None is no limit.
 
     `usd` in dollars; `tokens` of models, in and out; `steps` counts every executed attempt; `wall`
-    is the time since the run was first taken up: seconds, a timedelta, or a text such as "2h".
+    is the time since the run was first taken up: seconds, a timedelta, or a string such as "2h".
     """
 
     usd: Amount | None = None

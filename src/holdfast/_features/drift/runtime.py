@@ -28,7 +28,7 @@ from holdfast._engine.journal.lifecycle import ClaimedBecause
 from holdfast._engine.journal.step_keys import name_of
 from holdfast._engine.scripts.requests import StepCall
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._engine.values.durations import micros
+from holdfast._engine.values.durations import Duration, micros
 from holdfast._features.drift import comparison
 from holdfast._features.drift.comparison import CodeNow, ResumePreview, StepNow
 from holdfast._features.drift.model import AfterGap, checked_policies, checked_policy
@@ -55,7 +55,7 @@ class StepDrift:
     def __init__(
         self,
         step: str,
-        valid_for: Any = None,
+        valid_for: Duration | None = None,
         on_expired: str | None = None,
         versions: Versions | None = None,
     ) -> None:

@@ -17,6 +17,7 @@ from holdfast._engine.scripts import doubt_policies
 from holdfast._engine.scripts.doubt_policies import OnDoubt
 from holdfast._engine.scripts.requests import Spec
 from holdfast._engine.scripts.retry import Retry
+from holdfast._engine.values.durations import Duration, seconds
 from holdfast._runtime import registry
 from holdfast._runtime.execution.signatures import Signature
 from holdfast.errors import UsageError
@@ -75,9 +76,9 @@ def declare(
     *,
     on_doubt: OnDoubt = "hold",
     retry: Retry | None = None,
-    timeout: float | None = None,
+    timeout: Duration | None = None,
     not_done_on: tuple[type[BaseException], ...] = (),
-    key_ttl: float = doubt_policies.KEY_TTL_S,
+    key_ttl: Duration = doubt_policies.KEY_TTL_S,
 ) -> None:
     """Take note of how an effect is taken back."""
     name = f"the undo of {settings.name}"
@@ -95,10 +96,12 @@ def declare(
         name=settings.name,
         effect=True,
         retry=retry,
-        timeout_s=timeout,
+        timeout_s=None
+        if timeout is None
+        else seconds(timeout, f"timeout= of {name}", positive=True),
         not_done_on=tuple(not_done_on),
         on_doubt=doubt_policies.check_on_doubt(on_doubt, name),
-        key_ttl_s=float(key_ttl),
+        key_ttl_s=seconds(key_ttl, f"key_ttl= of {name}"),
         transaction=transaction,
     )
     settings.undo = Undo(settings, fn, spec)

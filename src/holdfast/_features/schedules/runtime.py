@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast._engine.journal.step_keys import CHILD_SEPARATOR, RUN_ID_MAX_CHARS, check_name
 from holdfast._engine.values.chunks import Values
+from holdfast._engine.values.durations import Duration, micros
 from holdfast._features.schedules.model import (
     CATCH_UP,
     SECOND_US,
@@ -32,7 +33,6 @@ from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.admission import RunRequest, new_run
 from holdfast._runtime.feature import PeriodicJob
-from holdfast._runtime.queues import seconds
 from holdfast._runtime.registry import RegisteredFlow
 from holdfast._stores.contract import ScheduleRow
 from holdfast.errors import HoldfastError, StoreError, UsageError
@@ -112,7 +112,7 @@ def schedule(
     flow: Any,
     *,
     cron: str | None = None,
-    every: float | dt.timedelta | None = None,
+    every: Duration | None = None,
     timezone: str = "UTC",
     catch_up: Literal["all", "last", "none"] = "last",
     args: Sequence[Any] = (),
@@ -121,7 +121,7 @@ def schedule(
 ) -> Schedule:
     """Declare that a flow is run at certain times, by whichever worker imports this module.
 
-    `cron="0 9 * * 1-5"` in a time zone, or `every=timedelta(minutes=5)`. `SCHEDULED_TIME` among the arguments
+    `cron="0 9 * * 1-5"` in a time zone, or `every="5m"` (or seconds, or a timedelta). `SCHEDULED_TIME` among the arguments
     stands for the time of the tick. Ticks that passed while no worker was there: `catch_up="all"`
     makes up for each, "last" for the newest only, "none" for none of them.
     """
@@ -146,7 +146,7 @@ def _made(
     name: str,
     flow: Any,
     cron: str | None,
-    every: float | dt.timedelta | None,
+    every: Duration | None,
     timezone: str,
     catch_up: str,
     args: Sequence[Any],
@@ -161,7 +161,7 @@ def _made(
         raise UsageError(f'catch_up={catch_up!r}: "all", "last" or "none"')
     when = When(
         cron=cron,
-        every_us=None if every is None else round(seconds("every", every) * SECOND_US),
+        every_us=None if every is None else micros(every, "every="),
         timezone=timezone,
         start_us=None if start is None else micros_of(start),
     )
