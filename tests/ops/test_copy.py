@@ -20,8 +20,8 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Memo, Message, Write
 from holdfast._features.alerts import alerter
 from holdfast._features.watchdog import watchdog_loop
-from holdfast._operator.act import store_copy
-from holdfast._operator.act.store_copy import Fate, Moved
+from holdfast._operator.act import store_move
+from holdfast._operator.act.store_move import Fate, Moved
 from holdfast._operator.cli.main import main
 from holdfast._operator.read import audit_log
 from holdfast._runtime import queues
@@ -47,9 +47,9 @@ class Pair:
     def copy(self, *run_ids: str, dry_run: bool = False) -> dict[str, Moved]:
         """Copy these runs, or all, and say what became of each."""
         here, there = self.source.kept, self.target.kept
-        store_copy.check(here, there)
-        wanted = run_ids or store_copy.run_ids(here)
-        moved = store_copy.copy_runs(here, there, wanted, actor="ann", dry_run=dry_run)
+        store_move.check(here, there)
+        wanted = run_ids or store_move.run_ids(here)
+        moved = store_move.copy_runs(here, there, wanted, actor="ann", dry_run=dry_run)
         return {one.run_id: one for one in moved}
 
     def fates(self, *run_ids: str) -> dict[str, Fate]:
@@ -400,7 +400,7 @@ def test_a_run_that_waits_for_the_key_of_another_goes_after_it(pair: Pair) -> No
 
 def test_what_cannot_be_right_is_refused(pair: Pair) -> None:
     with pytest.raises(UsageError, match="the same store"):
-        store_copy.check(pair.source.kept, pair.source.kept)
+        store_move.check(pair.source.kept, pair.source.kept)
 
 
 def test_a_store_that_lost_commits_is_not_copied(
@@ -507,7 +507,7 @@ def test_a_copy_that_died_before_it_compared_is_finished_by_the_next(
 ) -> None:
     stop(pair.source, "r", "asked")
     with monkeypatch.context() as patch:
-        patch.setattr(store_copy, "compare", lambda *_: (_ for _ in ()).throw(Died))
+        patch.setattr(store_move, "compare", lambda *_: (_ for _ in ()).throw(Died))
         with pytest.raises(Died):
             pair.copy()
 
@@ -545,7 +545,7 @@ def test_limits_of_queues_come_along_where_there_are_none(pair: Pair) -> None:
     here.set_limits(Limits("own", concurrency=2))
     there.set_limits(Limits("own", concurrency=9))
 
-    assert list(store_copy.copy_limits(here, there)) == ["slow"]
+    assert list(store_move.copy_limits(here, there)) == ["slow"]
 
     limits = {state.limits.queue: state.limits.concurrency for state in there.queues()}
     assert limits == {"own": 9, "slow": 2}
@@ -560,13 +560,13 @@ def test_a_schedule_ticks_in_one_store_only(pair: Pair) -> None:
     here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 100), None)
     here.put_schedule(ScheduleRow("resting", "cp-report", "{}", 200, paused=True), None)
 
-    assert sorted(store_copy.copy_schedules(here, there)) == ["resting", "ticking"]
+    assert sorted(store_move.copy_schedules(here, there)) == ["resting", "ticking"]
 
     # Pausing moves the cursor: a worker that is just ticking must not undo it.
     assert schedules(here) == {"ticking": (101, True), "resting": (200, True)}
     assert schedules(there) == {"ticking": (101, False), "resting": (200, True)}
     assert not here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 150), 100)
-    assert list(store_copy.copy_schedules(here, there)) == []
+    assert list(store_move.copy_schedules(here, there)) == []
 
 
 @pytest.mark.parametrize("dies", range(3))
@@ -591,11 +591,11 @@ def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
         for kept in (here, there):
             patch.setattr(kept, "put_schedule", mortal(kept.put_schedule))
         with pytest.raises(Died):
-            list(store_copy.copy_schedules(here, there))
+            list(store_move.copy_schedules(here, there))
 
     ticking = [s for kept in (here, there) for s in schedules(kept).values() if not s[1]]
     assert len(ticking) <= 1
-    list(store_copy.copy_schedules(here, there))
+    list(store_move.copy_schedules(here, there))
     assert schedules(here) == {"ticking": (101, True)}
     assert schedules(there) == {"ticking": (101, False)}
 
@@ -605,18 +605,18 @@ def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
 
 def remembered(pair: Pair, *, dry_run: bool = False) -> dict[str, tuple[int, int, list[str]]]:
     here, there = pair.source.kept, pair.target.kept
-    found = store_copy.copy_memories(here, there, dry_run=dry_run)
+    found = store_move.copy_memories(here, there, dry_run=dry_run)
     return {one.space: (one.copied, one.there, one.left) for one in found}
 
 
 def test_values_of_memories_come_along_once(pair: Pair) -> None:
     here, there = pair.source.memory("customers"), pair.target.memory("customers")
-    for number in range(store_copy.MEMOS_PAGE + 3):
+    for number in range(store_move.MEMOS_PAGE + 3):
         here.set(f"c-{number:03}", {"number": number})
     here.set("soon", "over", ttl="1d")
     here.set("gone", 1)
     here.delete("gone")
-    total = store_copy.MEMOS_PAGE + 4
+    total = store_move.MEMOS_PAGE + 4
 
     assert remembered(pair, dry_run=True) == {"customers": (total, 0, [])}
     assert there.items() == []
@@ -708,7 +708,7 @@ def test_a_run_that_is_deleted_at_any_moment_is_skipped_and_not_damaged(
         if there_before:
             pair.copy(*ids)
         source = Meanwhile(here, at, lambda ids=ids: remove(here, ids))  # type: ignore[misc]
-        moved = list(store_copy.copy_runs(cast("Kept", source), there, ids, actor="ann"))
+        moved = list(store_move.copy_runs(cast("Kept", source), there, ids, actor="ann"))
         if ended := source.left > 0:
             break
         assert {one.fate for one in moved} <= {Fate.COPIED, Fate.THERE, Fate.DELETED}, (at, moved)
@@ -729,7 +729,7 @@ def test_a_run_that_is_deleted_in_the_target_meanwhile_is_a_conflict(pair: Pair)
         ids = a_run_and_its_fork(pair.source, at)
         pair.copy(*ids)
         target = Meanwhile(there, at, lambda ids=ids: remove(there, ids))  # type: ignore[misc]
-        moved = list(store_copy.copy_runs(here, cast("Kept", target), ids, actor="ann"))
+        moved = list(store_move.copy_runs(here, cast("Kept", target), ids, actor="ann"))
         if ended := target.left > 0:
             break
         fates = {one.fate for one in moved}
@@ -845,4 +845,4 @@ def test_the_command_refuses_what_cannot_be_copied(tmp_path: Path) -> None:
     ],
 )
 def test_a_password_is_not_recorded(url: str, told: str) -> None:
-    assert store_copy.display_url(url) == told
+    assert store_move.display_url(url) == told

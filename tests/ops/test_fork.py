@@ -19,9 +19,9 @@ import holdfast
 from holdfast import effect, flow, step, testing, turns
 from holdfast._engine.journal.rows import SEQ_BITS
 from holdfast._engine.values.class_registry import KNOWN
-from holdfast._operator.act import store_copy
+from holdfast._operator.act import store_move
 from holdfast._operator.act.run_files import export
-from holdfast._operator.act.store_copy import Fate
+from holdfast._operator.act.store_move import Fate
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import run_views
@@ -333,7 +333,7 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
         here.fork("done", "grandchild", before="fk.write")
 
         def copy(*wanted: str) -> dict[str, tuple[Fate, str]]:
-            moved = store_copy.copy_runs(here.kept, there.kept, wanted, actor="ann")
+            moved = store_move.copy_runs(here.kept, there.kept, wanted, actor="ann")
             return {one.run_id: (one.fate, one.why) for one in moved}
 
         [(fate, why)] = copy("open").values()

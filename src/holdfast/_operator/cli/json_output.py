@@ -24,7 +24,7 @@ from holdfast._operator.act.message_actions import Answered, Sent
 from holdfast._operator.act.queue_admin import Resumed
 from holdfast._operator.act.run_rollback import RollbackPlan
 from holdfast._operator.act.schedule_admin import ScheduleView
-from holdfast._operator.act.store_copy import Remembered
+from holdfast._operator.act.store_move import Remembered
 from holdfast._operator.explain.doctor import Checkup
 from holdfast._operator.explain.explanation import Explanation
 from holdfast._operator.read.audit_log import AuditView

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import click
 
-from holdfast._operator.act import store_copy
-from holdfast._operator.act.store_copy import Fate, Moved, Remembered
+from holdfast._operator.act import store_move
+from holdfast._operator.act.store_move import Fate, Moved, Remembered
 from holdfast._operator.cli.exit_codes import BUSY, DAMAGED, ERROR, NOT_FOUND, OK
 from holdfast._operator.cli.session import Session, command, open_store
 from holdfast._operator.text import count
@@ -54,7 +54,7 @@ def _copy(
     try:
         there = _target(target, to_namespace or session.namespace, dry_run=dry_run)
         try:
-            store_copy.check(here, there)
+            store_move.check(here, there)
             return _report(
                 session, here, there, _moving(session, here, there, runs, actor, dry_run)
             )
@@ -82,9 +82,9 @@ def _target(url: str, namespace: str, *, dry_run: bool) -> Store:
 def _moving(
     session: Session, here: Store, there: Store, runs: tuple[str, ...], actor: str, dry_run: bool
 ) -> _Result:
-    wanted = list(runs) or store_copy.run_ids(here)
+    wanted = list(runs) or store_move.run_ids(here)
     result = _Result(dry_run=dry_run)
-    moved = store_copy.copy_runs(here, there, wanted, actor=actor, dry_run=dry_run)
+    moved = store_move.copy_runs(here, there, wanted, actor=actor, dry_run=dry_run)
     for told in _report_each(session, moved, len(wanted)):
         one = told
         if runs and told.fate is Fate.DELETED:  # Somebody has asked for it by its name.
@@ -93,9 +93,9 @@ def _moving(
         if one.fate in _LEFT:
             result.left.append(one)
     if not runs:
-        result.queues = list(store_copy.copy_limits(here, there, dry_run=dry_run))
-        result.schedules = list(store_copy.copy_schedules(here, there, dry_run=dry_run))
-        result.memories = list(store_copy.copy_memories(here, there, dry_run=dry_run))
+        result.queues = list(store_move.copy_limits(here, there, dry_run=dry_run))
+        result.schedules = list(store_move.copy_schedules(here, there, dry_run=dry_run))
+        result.memories = list(store_move.copy_memories(here, there, dry_run=dry_run))
     return result
 
 
@@ -128,8 +128,8 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
     code = result.exit_code()
     if session.as_json:
         session.answer(
-            source=store_copy.display_url(here.url),
-            target=store_copy.display_url(there.url),
+            source=store_move.display_url(here.url),
+            target=store_move.display_url(there.url),
             dry_run=result.dry_run,
             runs={fate.value: result.fates[fate] for fate in Fate},
             left=[{"run_id": one.run_id, "fate": one.fate, "why": one.why} for one in result.left],
