@@ -29,10 +29,9 @@ from holdfast.testing.internals import (
     Execution,
     Flow,
     Frame,
-    MemoryStore,
-    MemoryWorld,
     exports,
     lineage,
+    open_store,
     watching,
 )
 from holdfast.testing.store_proxy import Through
@@ -65,18 +64,15 @@ class _ReadOnly(Through):
     """A store with one run and those that belong to it, in which nothing more is written."""
 
     def __init__(self, exported: Exported) -> None:
-        row = exported.run
-        world = MemoryWorld()
-        world.rows[row.run_no] = row
-        world.numbers[row.namespace, row.run_id] = row.run_no
-        world.journals[row.run_no] = exported.entries
-        world.chunks[row.run_no] = exported.chunks
-        for other in exported.others:
-            world.rows[other.row.run_no] = other.row
-            world.numbers[other.row.namespace, other.row.run_id] = other.row.run_no
-            world.journals[other.row.run_no] = other.entries
-            world.chunks[other.row.run_no] = dict(other.chunks)
-        super().__init__(MemoryStore(world, namespace=row.namespace))
+        kept = open_store("memory:", namespace=exported.run.namespace)
+        super().__init__(kept)
+        own = WholeRun(exported.run, exported.entries, exported.chunks, [], [])
+        for run in (own, *exported.others):
+            kept.put_whole(run)
+        row = kept.get(exported.run.run_id)
+        assert row is not None
+        self.row = row
+        """The row as this store has it: with a number of its own, and without an owner."""
         self.refused: list[Draft] = []
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
@@ -96,9 +92,9 @@ def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> 
         raise UsageError(f"{exported} is a run of {read.run.flow!r}, not of {flow.name!r}")
     kept = _ReadOnly(read)
     engine = Engine(kept.as_store(), FakeClock(auto=True))
-    history = lineage.fold(kept.as_store(), read.run)
+    history = lineage.fold(kept.as_store(), kept.row)
     execution = Execution(
-        engine, Lease(read.run), history, engine.values(read.run), awaits=flow.awaits
+        engine, Lease(kept.row), history, engine.values(kept.row), awaits=flow.awaits
     )
     called: list[str] = []
     try:
