@@ -40,6 +40,7 @@ from holdfast.errors import (
     StepFailed,
 )
 from holdfast.testing.internals import (
+    Code,
     Committer,
     Engine,
     Execution,
@@ -236,7 +237,7 @@ class Life:
             except (LeaseLost, RunCancelled, RunHeld) as stopped:
                 return type(stopped).__name__
             self._given.waits.unloads = True
-            self._given.code, self._given.is_chosen = self._worker.code, False
+            self._given.code = Code(self._worker.code, is_chosen=False)
         execution = self._given
         frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
         try:

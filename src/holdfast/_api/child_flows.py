@@ -10,7 +10,7 @@ from holdfast._engine.journal.step_keys import quoted
 from holdfast._engine.scripts.child_run import child_id, child_script, end_script, start_script
 from holdfast._engine.scripts.requests import StepCall
 from holdfast._engine.values.durations import Duration
-from holdfast._runtime.execution.child_execution import Child
+from holdfast._runtime.execution.child_execution import Child, Children
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame
 from holdfast._runtime.execution.operations import called, perform, perform_async, place
@@ -93,7 +93,7 @@ def _placed(
     request.parent, request.root = row.run_id, row.root or row.run_id
     if request.placing.queue is None and row.queue is not None:
         request.placing = type(request.placing)(row.queue, request.placing.priority)
-    execution.children[run_id] = Child(flow, request)
+    execution.slot(Children)[run_id] = Child(flow, request)
     return call, run_id
 
 

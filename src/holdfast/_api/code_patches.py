@@ -26,11 +26,13 @@ def patched(change: str, /) -> bool:
     history = execution.history
     key = scope.take_key(marker(change))
     if key in history.records:
-        if key in history.old and key not in execution.consumed:
-            execution.unreplayed -= 1
-        execution.consumed.add(key)
+        if key in history.old and key not in execution.replay.consumed:
+            execution.replay.unreplayed -= 1
+        execution.replay.consumed.add(key)
         return True
-    if execution.ended or history.goes_beyond(scope.path, scope.position, execution.consumed):
+    if execution.ended or history.goes_beyond(
+        scope.path, scope.position, execution.replay.consumed
+    ):
         return False
     with execution.lock:
         body = b'{"value":%b}' % execution.values.encode(True, "patched")

@@ -62,8 +62,7 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     call = StepCall(Spec(name), key, position, None, "", None)
     record = recorded_at(frame, call, VALUE)
     if record is not None and record.outcome is not None:
-        execution.consumed.add(key)
-        execution.unreplayed -= 1
+        execution.replay.replayed(key)
         return execution.read(bytes(record.outcome.data()["value"]), key)
     at_us = execution.engine.now_us()
     with execution.lock:
@@ -88,8 +87,7 @@ def emit(value: Any) -> None:
         attempt = 0
         call = StepCall(Spec("emit"), key, position, None, "", None)
         if recorded_at(frame, call, EMITTED) is not None:
-            execution.consumed.add(key)
-            execution.unreplayed -= 1
+            execution.replay.replayed(key)
             return
     with execution.lock:
         if frame.attempt_has_ended():
@@ -187,7 +185,11 @@ def save_progress(value: Any) -> None:
         )
         recorder = execution.recorder
         recorder.write([*recorder.start_of(call), draft], recorder.in_background)
-        execution.progress[call.key] = kept
+        execution.slot(_Progress)[call.key] = kept
+
+
+class _Progress(dict[str, Any]):
+    """What steps noted of their progress, by step key."""
 
 
 def load_progress() -> Any:
@@ -195,8 +197,8 @@ def load_progress() -> Any:
     frame = in_step("holdfast.context.load_progress()")
     call, execution = frame.call, frame.execution
     assert call is not None
-    if call.key in execution.progress:
-        return execution.progress[call.key]
+    if call.key in execution.slot(_Progress):
+        return execution.slot(_Progress)[call.key]
     record = execution.history.records.get(call.key)
     if record is None or record.progress is None:
         return None
@@ -211,7 +213,7 @@ def is_replaying() -> bool:
     execution = frame.execution
     if execution.lease.row.origin is not None and execution.recorder.snapshots.has_written:
         return False  # A fork need not ask for all that it borrowed.
-    return execution.unreplayed > 0
+    return execution.replay.unreplayed > 0
 
 
 class CurrentRun:

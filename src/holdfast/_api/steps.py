@@ -255,10 +255,10 @@ class Recorded(Generic[P, R]):
             if isinstance(record, Divergence):
                 record = record.other
             if record is not None:
-                execution.consumed.add(key)
+                execution.replay.consumed.add(key)
             is_done = record is not None and record.has_outcome
             if is_done:
-                execution.unreplayed -= 1
+                execution.replay.unreplayed -= 1
                 node = b""
             else:
                 node = execution.values.encode(recorded, f"{key}: argument")
@@ -433,14 +433,14 @@ class AsyncStep(Recorded[P, R]):
 
 
 def _called(execution: Execution, body: Body) -> Coroutine[Any, Any, Any]:
-    execution.unawaited.add(body.call.key)
+    execution.waits.unawaited.add(body.call.key)
     return _awaiting(execution, body)
 
 
 async def _awaiting(execution: Execution, body: Body) -> Any:
     from holdfast._runtime.execution.awaiting_driver import drive_async
 
-    execution.unawaited.discard(body.call.key)
+    execution.waits.unawaited.discard(body.call.key)
     execution.check()
     script = step_script(body.call, execution.history, execution.decode, body.found)
     return await drive_async(script, execution, body)

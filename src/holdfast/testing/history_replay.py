@@ -108,7 +108,7 @@ def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> 
     return ReplayResult(
         read.run.run_id,
         read.run.status.value,
-        len(execution.consumed),
+        len(execution.replay.consumed),
         _result(execution, read.entries[-1].body) if completed else None,
     )
 

@@ -25,7 +25,7 @@ from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import admission, execute as finishing, inbox, run_end
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.branch_waits import calling_line, is_stale, look, settle_down
-from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.execution import Code, Execution
 from holdfast._runtime.execution.frames import Frame, current, here
 from holdfast._runtime.execution.operations import place
 from holdfast._runtime.execution.resources import overrides
@@ -119,6 +119,7 @@ def as_default(engine: Engine) -> Generator[None, None, None]:
 
 __all__ = [
     "AsyncFlow",
+    "Code",
     "Committer",
     "Engine",
     "Execution",

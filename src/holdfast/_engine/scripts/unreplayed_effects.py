@@ -80,3 +80,20 @@ class Unmet:
             and record.key not in self._history.old
             and not is_undo(record.key)
         )
+
+
+class Replay:
+    """How far a flow has come in what is recorded."""
+
+    def __init__(self, history: History) -> None:
+        self.unreplayed = history.recorded()
+        """How many records with an outcome the flow has not come to."""
+        self.consumed: set[str] = set()
+        """Keys of the records that the flow has asked for."""
+        self.unmet = Unmet(history)
+        """The effects that it has not called again."""
+
+    def replayed(self, key: str) -> None:
+        """The flow has come to a record that has its outcome."""
+        self.consumed.add(key)
+        self.unreplayed -= 1

@@ -98,8 +98,7 @@ class _Watched:
         self.call.noted = True  # A look has no start of its own in the journal.
         self.record = self._found()
         if self.record is not None:
-            self.execution.consumed.add(key)
-            self.execution.unreplayed -= 1
+            self.execution.replay.replayed(key)
         self.file: str | None = None
         self.body = self._body(fn)
 

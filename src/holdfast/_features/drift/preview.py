@@ -94,7 +94,7 @@ def facts_changed(
     thread = threading.Thread(target=_replay, args=(flow, look), daemon=True)
     thread.start()
     thread.join()
-    return seen, set(look.consumed)
+    return seen, set(look.replay.consumed)
 
 
 def _replay(flow: RegisteredFlow, look: Execution) -> None:

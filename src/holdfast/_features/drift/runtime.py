@@ -352,10 +352,9 @@ def write(
         history.gap.found(told)
         if redo:
             history.supersede(told)
-            execution.generation = history.generation
-            execution.unreplayed = sum(
+            execution.replay.unreplayed = sum(
                 record.has_outcome
-                for records in history.unconsumed(execution.consumed)
+                for records in history.unconsumed(execution.replay.consumed)
                 for record in records
             )
     return facts

@@ -229,8 +229,7 @@ class Asking:
             record = execution.history.match_quietly(key, position)
             node = b""
             if record is not None:
-                execution.consumed.add(key)
-                execution.unreplayed -= 1
+                execution.replay.replayed(key)
             else:
                 node = execution.values.encode(given, f"{key}: argument")
         return StepCall(Spec(name), key, position, digest, "", None, args_node=node)
@@ -250,13 +249,13 @@ class Operation:
 
     def awaited(self) -> Coroutine[Any, Any, Any]:
         """Return what is to be awaited; a flow that ends without having done so is told."""
-        self._execution.unawaited.add(self._body.call.key)
+        self._execution.waits.unawaited.add(self._body.call.key)
         return self._perform_async()
 
     async def _perform_async(self) -> Any:
         from holdfast._runtime.execution.awaiting_driver import drive_async
 
-        self._execution.unawaited.discard(self._body.call.key)
+        self._execution.waits.unawaited.discard(self._body.call.key)
         self._execution.check()
         return await drive_async(self._script, self._execution, self._body)
 

@@ -172,10 +172,9 @@ def _start_anew(execution: Execution, asked: RollBack, history: History) -> None
             if execution.stopped is None:
                 execution.interrupted.clear()
         execution.history = history
-        execution.generation = history.generation
         execution.recorder.start_again(history)
-        execution.unawaited.clear()
-        execution.doubts.clear()
+        execution.waits.unawaited.clear()
+        execution.recorder.doubts.clear()
         execution.deadline_us = None
 
 

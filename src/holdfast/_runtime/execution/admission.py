@@ -29,7 +29,7 @@ from holdfast._engine.values.chunks import Values
 from holdfast._runtime import observer_registry
 from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.engine import Engine
-from holdfast._runtime.execution.execution import Execution
+from holdfast._runtime.execution.execution import Code, Execution
 from holdfast._runtime.execution.inbox import cancel_if_requested, obey
 from holdfast._runtime.execution.version_rules import Upgrade, has_tried
 from holdfast._runtime.feature import installed
@@ -91,7 +91,7 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
     execution = execution_of(
         engine, lease, awaits=request.awaits, version=request.version, entries=started.entries
     )
-    execution.code = request.code()
+    execution.code = Code(request.code())
     return execution
 
 

@@ -187,7 +187,7 @@ def key_takes_long(execution: Execution, request: FindKey) -> bool:
     run's key: that run may wait for this very place."""
     if not execution.waits.unloads:
         return False
-    began_s = execution.key_waits.setdefault(request.call.key, time.monotonic())
+    began_s = execution.waits.key_waits.setdefault(request.call.key, time.monotonic())
     return time.monotonic() - began_s >= KEY_PATIENCE_S
 
 
@@ -221,7 +221,7 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
     if getattr(interrupt, "again", True):
         key_override.give_back(execution, call)
     if call.spec.effect and call.begun and not call.spec.transaction:
-        execution.doubts.add(call.key)
+        execution.recorder.doubts.add(call.key)
         if execution.waits.unloads:  # In a worker: nobody gets the error.
             worker_log.cut_off(execution.lease.row, call.key, policy_name(call.spec.on_doubt))
 

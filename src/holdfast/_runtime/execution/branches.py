@@ -92,6 +92,10 @@ class Waits:
     def __init__(self) -> None:
         self.unloads = False
         """Whether the run is unloaded when all its lines wait: in a worker."""
+        self.unawaited: set[str] = set()
+        """Calls of async steps that took their key and were not awaited yet."""
+        self.key_waits: dict[str, float] = {}
+        """Since when calls wait for a key that another run has."""
         self.lock = threading.Lock()
         self._busy = 1
         self._moved_s = 0.0

@@ -44,6 +44,10 @@ class Child:
         """The thread or task that executes it here."""
 
 
+class Children(dict[str, Child]):
+    """The child runs that the flow has called, by run id."""
+
+
 def failed_generation(engine: Engine, run_id: str) -> int | None:
     """Return in which generation a child has failed before, if it has."""
     row = engine.kept.get(run_id)
@@ -53,7 +57,7 @@ def failed_generation(engine: Engine, run_id: str) -> int | None:
 def begin(execution: Execution, run_id: str, again: int | None) -> Execution | None:
     """Start a child, or take it up; returns what is to be executed here, if it is."""
     engine = execution.engine
-    child = execution.children[run_id]
+    child = execution.slot(Children)[run_id]
     row = submit(engine, child.request)
     if row.deleted_us is not None:
         raise RunDeleted(run_id)
@@ -73,11 +77,11 @@ def begin(execution: Execution, run_id: str, again: int | None) -> Execution | N
 
 def begin_blocking(execution: Execution, run_id: str, again: int | None) -> None:
     """Start a child of a sync flow; executed here, it has a thread of its own."""
-    execution.children[run_id].here |= not execution.waits.unloads
+    execution.slot(Children)[run_id].here |= not execution.waits.unloads
     taken = begin(execution, run_id, again)
     if taken is None:
         return
-    child = execution.children[run_id]
+    child = execution.slot(Children)[run_id]
     flow: Any = child.flow
 
     def target() -> None:
@@ -104,7 +108,7 @@ async def begin_async(execution: Execution, run_id: str, again: int | None) -> N
     import asyncio
 
     loop = asyncio.get_running_loop()
-    child = execution.children[run_id]
+    child = execution.slot(Children)[run_id]
     # A task that the run does not know keeps it from being unloaded: then a child that is left to
     # others might wait for the very place that its parent has.
     child.here = not execution.waits.unloads or calling_line() is None
@@ -140,7 +144,7 @@ def _nudge(execution: Execution) -> None:
 
 def _tell_held(execution: Execution, row: RunRow) -> None:
     """Say once, to whoever waits for the parent in this process, that a child needs a person."""
-    child = execution.children.get(row.run_id)
+    child = execution.slot(Children).get(row.run_id)
     if child is not None and not child.told:
         child.told = True
         text = "run %s waits for the child %s, which is held (%s); see: %s"
@@ -152,7 +156,7 @@ def read(execution: Execution, request: ReadChild) -> ChildEnd:
     """Say how a child has ended, if it has."""
     engine = execution.engine
     row = engine.kept.get(request.run_id)
-    child = execution.children.get(request.run_id)
+    child = execution.slot(Children).get(request.run_id)
     unloads = execution.waits.unloads and not (child is not None and child.here)
     if row is not None and row.status is Status.HELD and not unloads:
         _tell_held(execution, row)

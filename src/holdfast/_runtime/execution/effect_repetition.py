@@ -41,10 +41,10 @@ async def find_unmet_async(execution: Execution, request: FindUnmet) -> str | No
 
 def _look(execution: Execution, request: FindUnmet) -> str | None:
     with execution.lock:
-        met = execution.consumed
+        met = execution.replay.consumed
         if request.before_change:
-            found = execution.unmet.before_change(met)
+            found = execution.replay.unmet.before_change(met)
         else:
             by_place = not without_places.get()
-            found = execution.unmet.like(request.call, met, by_place=by_place)
+            found = execution.replay.unmet.like(request.call, met, by_place=by_place)
         return None if found is None else found.key

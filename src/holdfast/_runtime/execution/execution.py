@@ -16,7 +16,7 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import Lease, Message
 from holdfast._engine.journal.step_keys import Scope, derived_key
 from holdfast._engine.scripts.stops import CLASS, Unwind, Waiting
-from holdfast._engine.scripts.unreplayed_effects import Unmet
+from holdfast._engine.scripts.unreplayed_effects import Replay
 from holdfast._engine.values.chunks import Values
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.branches import Waits
@@ -31,6 +31,16 @@ T = TypeVar("T")
 
 INPUT = "the input"
 DEADLINE_FACT = "deadline_us"
+
+
+class Code(msgspec.Struct):
+    """The code that executes a run here."""
+
+    mark: str = ""
+    """Version and fingerprint of the flow; a block has none."""
+    is_chosen: bool = True
+    """Whether it was called for here: a worker does not try again what the same code could not
+    replay."""
 
 
 class Execution:
@@ -51,8 +61,6 @@ class Execution:
         self.values = values
         self.awaits = awaits
         self.run_id = lease.row.run_id
-        self.run_no = lease.row.run_no
-        self.generation = history.generation
         self.ended = False
         """A block that is replayed after its end; nothing more can be recorded."""
         self.adopted = lease.row.run_no <= engine.kept.adopted_through()
@@ -63,24 +71,11 @@ class Execution:
         self.waits = Waits()
         self.mail = Mail(lambda seen: engine.kept.inbox(self.run_no, seen), self._handle)
         self.deadline_us = deadline_of(history)
-        self.key_waits: dict[str, float] = {}
-        """Since when calls wait for a key that another run has."""
-        self.children: dict[str, Any] = {}
-        """Child runs that the flow has called, by run id."""
-        self.progress: dict[str, Any] = {}
-        self.unawaited: set[str] = set()
-        """Calls of async steps that took their key and were not awaited yet."""
-        self.doubts: set[str] = set()
-        """Effects that were interrupted while the flow went on; they keep it from its end."""
-        self.cut_short: dict[tuple[str, bytes], list[str]] = {}  # See `step_key`.
         self.root = Scope()
-        self.unreplayed = history.recorded()
-        self.consumed: set[str] = set()
-        """Keys of the records that the flow has asked for."""
-        self.unmet = Unmet(history)
-        self.code, self.is_chosen = "", True
-        """Version and fingerprint of the flow (a block has none); whether it was called for here:
-        a worker does not try again what the same code could not replay."""
+        self.replay = Replay(history)
+        """How far the flow has come in what is recorded."""
+        self.code = Code()
+        """The code that executes the run."""
         self.instance: Any = None
         """What the flow is a method of, if it is one."""
         self.shield: Shield | None = None
@@ -88,11 +83,21 @@ class Execution:
         self.gates: list[Any] = []
         """What makes a gate for each call (`gate(call, settings, arguments)`), by feature."""
         self.slots: dict[type, Any] = {}
-        """What features keep of this execution."""
+        """What single modules keep of this execution."""
         self.recorder = Recorder(self)
 
+    @property
+    def run_no(self) -> int:
+        """The number of the run in the store."""
+        return self.lease.row.run_no
+
+    @property
+    def generation(self) -> int:
+        """How often the run was taken up after it had ended, plus one."""
+        return self.history.generation
+
     def slot(self, kind: type[T]) -> T:
-        """Return what a feature keeps of this execution; made when it is first asked for."""
+        """Return what one module keeps of this execution; made when it is first asked for."""
         found: T | None = self.slots.get(kind)
         if found is None:
             found = self.slots[kind] = kind()
@@ -135,7 +140,7 @@ class Execution:
 
     def idle(self) -> list[Waiting]:
         """Return what the lines of the run wait for, if all of them do and no step is executing."""
-        return [] if self.unawaited else self.waits.idle(self.mail, self.recorder.open_calls)
+        return [] if self.waits.unawaited else self.waits.idle(self.mail, self.recorder.open_calls)
 
     # -- stopping ------------------------------------------------------------------------------
 

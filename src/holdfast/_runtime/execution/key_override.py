@@ -113,6 +113,10 @@ def awaits_here(frame: Frame, step_key: str | None) -> bool:
     return frame.awaits if step_key is None else current_task() is not None
 
 
+class _CutShort(dict[tuple[str, bytes], list[str]]):
+    """The keys of steps that were cut short, by what is called and the digest of its arguments."""
+
+
 def take(
     frame: Frame, name: str, step_key: str | None, digest: Callable[[], bytes] | None = None
 ) -> tuple[str, int | None]:
@@ -126,8 +130,9 @@ def take(
         return frame.scope.take(name)
     execution = frame.execution
     with execution.lock:
-        if digest is not None and execution.cut_short:
-            before = execution.cut_short.get((frame.scope.whole(f"{name}:{step_key}"), digest()))
+        cut_short = execution.slots.get(_CutShort)
+        if digest is not None and cut_short:
+            before = cut_short.get((frame.scope.whole(f"{name}:{step_key}"), digest()))
             if before:
                 return before.pop(0), None
         return frame.scope.take_key(f"{name}:{step_key}"), None
@@ -140,4 +145,4 @@ def give_back(execution: Execution, call: StepCall) -> None:
         name = last.partition("#")[0]
         with execution.lock:
             place = (f"{scope}/{name}" if scope else name, call.args_digest)
-            execution.cut_short.setdefault(place, []).append(call.key)
+            execution.slot(_CutShort).setdefault(place, []).append(call.key)

@@ -42,10 +42,10 @@ def place(frame: Frame, name: str) -> StepCall:
     execution = frame.execution
     if execution.history.match_quietly(key, position) is not None:
         with execution.lock:
-            execution.consumed.add(key)
+            execution.replay.consumed.add(key)
             record = execution.history.records.get(key)
             if record is not None and record.has_outcome:
-                execution.unreplayed -= 1
+                execution.replay.unreplayed -= 1
     return call
 
 
@@ -63,8 +63,7 @@ def take_place(frame: Frame, call: StepCall, body: bytes = b"{}") -> Record | No
     execution = frame.execution
     record = recorded_at(frame, call, SCOPE)
     if record is not None:
-        execution.consumed.add(call.key)
-        execution.unreplayed -= 1
+        execution.replay.replayed(call.key)
     elif not execution.ended:
         at_us = execution.engine.now_us()
         draft = Draft(Kind.SCOPE_OPENED, at_us, call.key, position=call.position, body=body)
@@ -80,14 +79,14 @@ def perform(execution: Execution, call: StepCall, script: Script) -> Any:
 
 def perform_async(execution: Execution, call: StepCall, script: Script) -> Coroutine[Any, Any, Any]:
     """Perform it when it is awaited; its place is taken already."""
-    execution.unawaited.add(call.key)
+    execution.waits.unawaited.add(call.key)
     return _awaiting(execution, call, script)
 
 
 async def _awaiting(execution: Execution, call: StepCall, script: Script) -> Any:
     from holdfast._runtime.execution.awaiting_driver import drive_async
 
-    execution.unawaited.discard(call.key)
+    execution.waits.unawaited.discard(call.key)
     execution.check()
     return await drive_async(script, execution, _body(call))
 

@@ -35,6 +35,7 @@ from holdfast._stores.contract import Fenced, Outcome
 from holdfast.errors import HoldfastError, LeaseLost, RunError
 
 if TYPE_CHECKING:
+    from holdfast._engine.scripts.unreplayed_effects import Replay
     from holdfast._engine.values.chunks import Values
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.branches import Waits
@@ -78,8 +79,8 @@ class RecordedRun(Protocol):
         ...
 
     @property
-    def consumed(self) -> set[str]:
-        """The keys of the records that the flow has asked for."""
+    def replay(self) -> Replay:
+        """How far the flow has come in what is recorded."""
         ...
 
     @property
@@ -122,6 +123,8 @@ class Recorder:
         """Calls whose user code is at work, by step key."""
         self.intents: set[str] = set()
         """Effects whose start is written, or on its way, and that are not known to have ended."""
+        self.doubts: set[str] = set()
+        """Effects that were interrupted while the flow went on; they keep it from its end."""
         self.transactions = threading.Lock()
         """One effect in the store's own database at a time: a run's writes have one order."""
         self.memory_write: Ticket | None = None
@@ -230,7 +233,7 @@ class Recorder:
     def _count(self, drafts: list[Draft], row: dict[str, Any]) -> None:
         upgrade = self.upgrade
         if upgrade is not None and upgrade.joins(
-            drafts, row, self._execution.history, self._execution.consumed
+            drafts, row, self._execution.history, self._execution.replay.consumed
         ):
             self.upgrade = None
         self.snapshots.count(drafts)

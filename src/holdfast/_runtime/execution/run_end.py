@@ -69,10 +69,11 @@ def check_tried(execution: Execution) -> None:
     """Stop a run before its flow is called, if a worker took it up with code that could not replay
     it before. Nothing is known by that which was not known then. Other code than what a change was
     accepted for has to fit."""
-    if execution.code:
-        execution.history.is_read_by(execution.code)
-    tried = execution.history.unfit.get(execution.code)
-    if tried is not None and not execution.is_chosen:
+    code = execution.code.mark
+    if code:
+        execution.history.is_read_by(code)
+    tried = execution.history.unfit.get(code)
+    if tried is not None and not execution.code.is_chosen:
         told = facts(tried)
         held = errors.RunHeld(
             execution.run_id,
@@ -105,15 +106,15 @@ def returned(execution: Execution, value: Any) -> Ending:
     """The flow returned: the run is completed, unless it swallowed a stop."""
     if execution.stopped is not None and (execution.stopped.told or execution.fenced):
         return stopped(execution, execution.stopped, swallowed=True)
-    if execution.unawaited:
-        names = ", ".join(sorted(execution.unawaited)[:10])
+    if execution.waits.unawaited:
+        names = ", ".join(sorted(execution.waits.unawaited)[:10])
         text = f"the flow ended, but {names} was called and never awaited, so it never happened"
         return raised(execution, errors.UsageError(text))
-    if execution.doubts:
+    if execution.recorder.doubts:
         return stopped(execution, Unwind(_in_doubt(execution)))
-    if left := execution.unmet.in_doubt(execution.consumed):
+    if left := execution.replay.unmet.in_doubt(execution.replay.consumed):
         return stopped(execution, Unwind(_left_in_doubt(execution, left[0].key)))
-    missed, old = execution.history.unconsumed(execution.consumed)
+    missed, old = execution.history.unconsumed(execution.replay.consumed)
     left_out = missed or [record for record in old if record.effect and not record.borrowed]
     if left_out and not (execution.history.confirmed and not missed):
         return stopped(execution, Unwind(_left_out(execution, left_out)))
@@ -132,7 +133,7 @@ def returned(execution: Execution, value: Any) -> Ending:
 
 def _in_doubt(execution: Execution) -> errors.RunHeld:
     """The flow interrupted an effect and went on: it does not end before that is settled."""
-    step = min(execution.doubts)
+    step = min(execution.recorder.doubts)
     detail = f"{step} may or may not have happened: {DOUBTS['interrupted']}, and the flow went on"
     actions = settle_actions(execution.run_id, step)
     return errors.RunHeld(execution.run_id, "in_doubt", detail, actions, step=step)
@@ -235,7 +236,7 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
         if unwind.differs is not None and not swallowed:
             said["differs"] = unwind.differs
         other_version = execution.recorder.upgrade is not None
-        code = execution.code if error.reason == HeldReason.DIVERGED else ""
+        code = execution.code.mark if error.reason == HeldReason.DIVERGED else ""
         if code and (other_version or "differs" not in said):
             said["code"] = code
         if "code" in said and other_version:

@@ -16,6 +16,7 @@ from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._engine.scripts.stops import HELD_BY_CODE, Tried
 from holdfast._runtime import log as logs, registry
 from holdfast._runtime.execution.admission import claim, execution_of
+from holdfast._runtime.execution.execution import Code
 from holdfast._runtime.execution.frames import current_task
 from holdfast._runtime.execution.inbox import free_all_settled
 from holdfast._runtime.execution.version_rules import has_tried
@@ -76,7 +77,7 @@ def take_up(engine: Engine, run_id: str) -> bool:
         with engine.admitting(run_id):
             lease = claim(engine, run_id)
             execution = execution_of(engine, lease, awaits=flow.awaits, version=flow.version)
-            execution.code, execution.is_chosen = flow.code(), False
+            execution.code = Code(flow.code(), is_chosen=False)
     except RunBusy:
         return False
     except HoldfastError as error:

@@ -25,6 +25,7 @@ from holdfast._runtime.execution import run_end
 from holdfast._runtime.execution.admission import execution_of
 from holdfast._runtime.execution.detach import let_go
 from holdfast._runtime.execution.execute import finish_async
+from holdfast._runtime.execution.execution import Code
 from holdfast._runtime.worker import worker_log
 from holdfast._runtime.worker.suspects import at_work_alone
 from holdfast.errors import RunError
@@ -195,7 +196,7 @@ class Slots:
             self._engine, place.lease, awaits=flow.awaits, version=flow.version
         )
         execution.waits.unloads = True
-        execution.code, execution.is_chosen = flow.code(), False
+        execution.code = Code(flow.code(), is_chosen=False)
         with self._changed:
             place.execution = execution
             if self._stopping is not None:
