@@ -140,12 +140,12 @@ class Till:
         if dies == "unbegun":
             self.reserved_by_the_dead += declared
             return True
-        call.begun = True
+        call.attempt.begun = True
         self.spent_outside += actual
         if dies == "inside":
             self.reserved_by_the_dead += declared
             return True
-        call.usage = {"cost": actual / NANOS}
+        call.attempt.usage = {"cost": actual / NANOS}
         for rest in settlement(gate, call):
             self.pot = spent(self.pot, rest)
         self.settled += actual
@@ -271,7 +271,7 @@ def test_what_an_attempt_in_doubt_reported_is_not_counted_again():
     reserve(gate, call)
     assert settlement(gate, call) == [], "the second reported nothing: as declared"
     reserve(gate, call)
-    call.usage = {"cost": 0.25, "input_tokens": 8}
+    call.attempt.usage = {"cost": 0.25, "input_tokens": 8}
     [paid] = settlement(gate, call)
     assert (paid.usd_nanos, paid.tokens) == (-5 * CENT, 3)
 

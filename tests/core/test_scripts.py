@@ -167,7 +167,7 @@ class Bench:
                     note.kind,
                     self.now_us,
                     call.key,
-                    call.attempt,
+                    call.attempt.number,
                     call.position,
                     call.args_digest,
                     None,
@@ -247,7 +247,7 @@ def test_a_step_is_retried_with_pauses_that_are_recorded():
     assert bench.run(call, answers) == "ok"
     assert bench.kinds() == ["step_failed", "step_failed", "step_completed"]
     assert [until - before for until in bench.slept] == [10 * SECOND, 30 * SECOND]
-    assert call.attempt == 3
+    assert call.attempt.number == 3
 
 
 def test_a_crash_in_a_pause_keeps_the_pause_and_the_count():
@@ -277,8 +277,8 @@ def test_an_attempt_cut_short_by_a_crash_does_not_count():
     bench.die()
     call = plain()
     assert bench.run(call) == "ok"
-    assert call.attempt == 1
-    assert call.first_started_us == bench.entries[2].at_us
+    assert call.attempt.number == 1
+    assert call.attempt.first_started_us == bench.entries[2].at_us
 
 
 def test_declared_errors_are_themselves_live_and_replayed():

@@ -142,7 +142,7 @@ def test_it_is_tried_again_by_its_policy() -> None:
 
     assert hand.drive(call) == "booked"
 
-    assert call.attempt == 2
+    assert call.attempt.number == 2
     assert hand.kinds() == [[Kind.STEP_STARTED, Kind.STEP_FAILED]]
     assert len(hand.slept) == 1
 

@@ -220,7 +220,7 @@ class Laws:
             generation = begun.generation
         intended = any(
             entry.kind is Kind.STEP_STARTED
-            and entry.attempt == call.attempt
+            and entry.attempt == call.attempt.number
             and entry.args_digest == call.args_digest
             for entry in mine
         )
@@ -232,7 +232,9 @@ class Laws:
         if call.business_key is None:
             user = self._users.setdefault(call.idempotency_key, place)
             _hold("I6", user == place, f"{call.idempotency_key} is of {user} and of {place}")
-        age_s = (call.started_us - (call.first_started_us or call.started_us)) / 1e6
+        age_s = (
+            call.attempt.started_us - (call.attempt.first_started_us or call.attempt.started_us)
+        ) / 1e6
         _hold(
             "I6",
             age_s < call.spec.key_ttl_s,

@@ -75,7 +75,7 @@ class Outside:
             "function" if callable(call.spec.on_doubt) else str(call.spec.on_doubt),
             value,
             life.owner,
-            None if timeout_s is None else call.started_us + int(timeout_s * 1e6),
+            None if timeout_s is None else call.attempt.started_us + int(timeout_s * 1e6),
         )
         chance = self._rng.random()
         if chance < 0.12:

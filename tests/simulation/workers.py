@@ -367,7 +367,7 @@ class Life:
                     answer = yield from self._append(request)
                 elif isinstance(request, Call):
                     execution.recorder.open_calls[call.key] = call
-                    call.begun = True
+                    call.attempt.begun = True
                     answer = yield from self._worker.outside.perform(self, call, request.what)
                 elif isinstance(request, CopyResult):
                     answer = self._copied(request.key)

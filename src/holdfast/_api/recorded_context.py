@@ -81,7 +81,7 @@ def emit(value: Any) -> None:
     execution = frame.execution
     execution.check()
     if frame.call is not None:
-        key, attempt, position = frame.call.key, frame.call.attempt, None
+        key, attempt, position = frame.call.key, frame.call.attempt.number, None
     else:
         key, position = key_override.take(frame, "emit", key_override.given())
         attempt = 0
@@ -93,10 +93,10 @@ def emit(value: Any) -> None:
         if frame.attempt_has_ended():
             return  # Nobody waits any more for what an abandoned thread says.
         body = b'{"value":%b}' % execution.values.encode(value, "emit")
-        if frame.call is not None and frame.call.emitting != attempt:
+        if frame.call is not None and frame.call.attempt.emitting != attempt:
             # An attempt that died has left values with this very number: tell them apart.
             body = b'{"begins":true,' + body[1:]
-            frame.call.emitting = attempt
+            frame.call.attempt.emitting = attempt
         at_us = execution.engine.now_us()
         draft = Draft(Kind.VALUE_EMITTED, at_us, key, attempt, position, body=body)
         recorder = execution.recorder
@@ -127,7 +127,7 @@ def record_usage(
     frame = in_step("holdfast.context.record_usage(…)")
     call = frame.call
     assert call is not None
-    used: dict[str, Any] = dict(call.usage or {})
+    used: dict[str, Any] = dict(call.attempt.usage or {})
     amounts: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
     if cost_usd is not None:
         amounts["cost"] = float(cost_usd) if isinstance(cost_usd, Decimal) else cost_usd
@@ -155,7 +155,7 @@ def record_usage(
     redact = frame.execution.engine.redact
     for name, value in more.items():
         used[name] = redact_text(str(value), f"{call.key}: usage.{name}", redact)
-    call.usage = used
+    call.attempt.usage = used
 
 
 def save_progress(value: Any) -> None:
@@ -178,7 +178,7 @@ def save_progress(value: Any) -> None:
             Kind.STEP_PROGRESSED,
             at_us,
             call.key,
-            call.attempt,
+            call.attempt.number,
             call.position,
             call.args_digest,
             body=b'{"value":%b}' % node,

@@ -148,7 +148,7 @@ class Attempt(Unobserved):
     def __init__(self, engine: Observed, row: RunRow, call: StepCall, what: str) -> None:
         self._engine = engine
         self._call = call
-        self._before = call.usage
+        self._before = call.attempt.usage
         self._begun: list[tuple[Observer, Any]] | None = None
         self._is_over = False
         self._lock = threading.Lock()
@@ -156,7 +156,7 @@ class Attempt(Unobserved):
             run=_run(engine.kept, row),
             key=call.key,
             name=told_name(call.spec.name, call.key),
-            number=call.attempt,
+            number=call.attempt.number,
             what=what,
             effect=call.spec.effect,
             started_us=engine.now_us(),
@@ -196,7 +196,7 @@ class Attempt(Unobserved):
             told = self._begin() if self._begun is None else self._begun
         observed = self._observed
         observed.error = error or observed.error
-        observed.usage = _used(self._before, self._call.usage)
+        observed.usage = _used(self._before, self._call.attempt.usage)
         for observer, begun in reversed(told):
             _guarded("attempt_ended", observer, lambda it: it.attempt_ended(observed, begun))  # noqa: B023
         if observed.traced and observed.what == "body":

@@ -66,14 +66,14 @@ class Ledger:
             intended = (
                 not spec.effect
                 or spec.transaction
-                or is_intended(execution.engine.kept, self.run_id, call.key, call.attempt)
+                or is_intended(execution.engine.kept, self.run_id, call.key, call.attempt.number)
             )
             self._add(
                 Executed(
                     self.life,
                     call.key,
                     what,
-                    call.attempt,
+                    call.attempt.number,
                     execution.generation,
                     call.idempotency_key,
                     spec.effect,

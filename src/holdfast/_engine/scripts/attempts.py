@@ -106,9 +106,9 @@ def pause(call: StepCall, policy: Retry, error: BaseException) -> Script:
     now_us: int = yield NOW
     return pause_s(
         policy,
-        attempt=call.attempt,
+        attempt=call.attempt.number,
         error=error,
-        elapsed_s=(now_us - call.first_started_us) / 1e6,
+        elapsed_s=(now_us - call.attempt.first_started_us) / 1e6,
         now_s=now_us / 1e6,
         chance=chance,
     )
@@ -165,10 +165,10 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
         else:
             # What the flow gets now is what a replay will give it.
             raise _made_or_none(declared, wrote.value, call.key) or step_failed(
-                call, facts["error"], call.attempt, run_id, unknown=unknown
+                call, facts["error"], call.attempt.number, run_id, unknown=unknown
             ) from error
     yield Append(call, ending(call, note), changes=changes)
-    raise step_failed(call, facts["error"], call.attempt, run_id, unknown=unknown) from error
+    raise step_failed(call, facts["error"], call.attempt.number, run_id, unknown=unknown) from error
 
 
 def told(error: BaseException) -> dict[str, str]:

@@ -116,7 +116,7 @@ def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
     is one; NOTHING means: call it. A key that this call has already is claimed again: another run
     may have got it meanwhile, if it was known not to have happened."""
     yield from admitted(call, run_id, in_doubt=in_doubt)
-    if call.attempt:
+    if call.attempt.number:
         yield from _check_lifetime(call, run_id)
     yield from begin(call)
     claim = claim_of(call)
@@ -133,7 +133,7 @@ def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
 def _check_lifetime(call: StepCall, run_id: str) -> Script:
     """Never show a key to the other side when it may have forgotten it."""
     now_us: int = yield Now()
-    if not doubt_policies.may_send(call.first_started_us, now_us, call.spec.key_ttl_s):
+    if not doubt_policies.may_send(call.attempt.first_started_us, now_us, call.spec.key_ttl_s):
         doubt = Doubt("key_expired", True)
         yield Append(call, [doubt.note(call.spec)], changes=key_change(call, "in_doubt"))
         raise held(call, doubt, run_id, "give it up (--fail) and run it again: under a new key")
@@ -229,9 +229,9 @@ def _settle(call: StepCall, doubt: Doubt, run_id: str) -> Script:
     if policy == "retry":
         again = call.spec.retry or Retry()
         young = doubt_policies.may_send(
-            call.first_started_us or now_us, now_us, call.spec.key_ttl_s
+            call.attempt.first_started_us or now_us, now_us, call.spec.key_ttl_s
         )
-        if call.attempt >= again.attempts or not young:
+        if call.attempt.number >= again.attempts or not young:
             why = "its key is too old to be sent again" if not young else "all attempts are used"
             raise held(call, doubt, run_id, f"on_doubt='retry', but {why}", too_old=not young)
         if doubt.error is not None:
@@ -284,7 +284,9 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
             run_id,
             "on_doubt answered NOT_DONE, but the attempt that left the doubt may still be acting",
         )
-    young = doubt_policies.may_send(call.first_started_us or now_us, now_us, call.spec.key_ttl_s)
+    young = doubt_policies.may_send(
+        call.attempt.first_started_us or now_us, now_us, call.spec.key_ttl_s
+    )
     if not young:
         raise held(call, doubt, run_id, "its key is too old to be sent again", too_old=True)
     yield Append(

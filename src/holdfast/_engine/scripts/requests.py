@@ -93,6 +93,28 @@ class Gate:
         return None
 
 
+class Attempt(msgspec.Struct):
+    """The attempt of a call that is under way, and what its user code said and asked for."""
+
+    number: int = 0
+    """The attempts before it plus one; 0 before the first."""
+    first_started_us: int = 0
+    """When the first attempt began."""
+    started_us: int = 0
+    noted: bool = False
+    """Whether its `step_started` stands in the journal (or is on its way)."""
+    begun: bool = False
+    """Whether its user code was called; until then nothing can have happened."""
+    at_large: bool = False
+    """Whether a helper thread is at work on it that nobody can stop."""
+    emitting: int = 0
+    """Which attempt, executed here, has emitted a value; 0 is none."""
+    usage: dict[str, Any] | None = None
+    """What was used and is not written yet, by earlier attempts too."""
+    outcome_changes: list[Change] | None = None
+    """What it asked to be changed if it succeeds; it commits with the outcome."""
+
+
 class StepCall(msgspec.Struct):
     """One call of a step: its identity and its arguments as they were when it was called."""
 
@@ -110,35 +132,23 @@ class StepCall(msgspec.Struct):
     args_node: bytes = b""
     args_now: dict[str, Any] | None = None
     """The arguments as they may be shown, where others are recorded."""
-    attempt: int = 0
-    started_us: int = 0
-    first_started_us: int = 0
-    noted: bool = False
-    """Whether this attempt's `step_started` stands in the journal (or is on its way)."""
-    begun: bool = False
-    """Whether user code of this attempt was called; until then nothing can have happened."""
-    at_large: bool = False
-    """Whether a helper thread is at work on it that nobody can stop."""
-    emitting: int = 0
-    """Which attempt, executed here, has emitted a value; 0 is none."""
-    usage: dict[str, Any] | None = None
     made_by: bytes = b""
     """What is recorded with its outcome: the fingerprint of its code, declared versions."""
     undoes: Undoes | None = None
     """Set in the call of an undo: what it takes back."""
     gates: Sequence[Gate] = ()
     """What features demand of each attempt."""
-    outcome_changes: list[Change] | None = None
-    """What this attempt asked to be changed if it succeeds; it commits with the outcome."""
+    attempt: Attempt = msgspec.field(default_factory=Attempt)
 
     def begin(self, now_us: int) -> None:
         """Begin the next attempt."""
-        self.attempt += 1
-        self.started_us = now_us
-        self.noted = False
-        self.begun = False
-        if self.first_started_us == 0:
-            self.first_started_us = now_us
+        attempt = self.attempt
+        attempt.number += 1
+        attempt.started_us = now_us
+        attempt.noted = False
+        attempt.begun = False
+        if attempt.first_started_us == 0:
+            attempt.first_started_us = now_us
 
 
 # -- what a script may ask for -----------------------------------------------------------------

@@ -89,9 +89,9 @@ def step_script(
     if record is not None:
         if record.has_outcome:
             return replayed(call, record, decode, history.run_id)
-        call.attempt = record.attempts
+        call.attempt.number = record.attempts
         if record.state is not State.WAITING:  # For an approval: it was not begun yet.
-            call.first_started_us = record.first_started_us
+            call.attempt.first_started_us = record.first_started_us
     elif history.closed:
         raise _completed(call, history)
     spec = call.spec
@@ -129,8 +129,8 @@ def _taken_up(call: StepCall, record: Record, run_id: str) -> Script:
     if record.is_in_doubt:
         raise was_effect(call, run_id)
     if record.state is not State.RETRYING:
-        if call.attempt > 0:
-            call.attempt -= 1  # The attempt that a crash cut short does not count.
+        if call.attempt.number > 0:
+            call.attempt.number -= 1  # The attempt that a crash cut short does not count.
     elif record.retry_at_us:
         yield Sleep(call, record.retry_at_us)
     return None

@@ -210,7 +210,7 @@ class ApprovalGate(Gate):
             said["to"] = self.to
         if self.expires_us is not None:
             said["expires_us"] = self.expires_us
-        if call.attempt:
+        if call.attempt.number:
             said["args"] = msgspec.Raw(call.args_node)
         return Note(Kind.QUESTION_ASKED, said)
 
@@ -248,11 +248,11 @@ def _refused(
     note = refused_note(call, message, reason)
     taken = [TakeMessage(message.message_id), CloseQuestion(APPROVE + call.key)]
     if not in_doubt:
-        keys = key_change(call, "not_done") if call.attempt else []
+        keys = key_change(call, "not_done") if call.attempt.number else []
         yield Append(call, [note], changes=[*keys, *taken])
         raise refusal(call, note.facts)
     error = note.facts["error"]
     said = {"error": error, "final": True, "unknown": True, **told(message)}
     failed = Note(Kind.STEP_FAILED, said, ends_attempt=True)
     yield Append(call, [failed], changes=[*key_change(call, "in_doubt"), *taken])
-    raise step_failed(call, error, call.attempt, run_id, unknown=True)
+    raise step_failed(call, error, call.attempt.number, run_id, unknown=True)

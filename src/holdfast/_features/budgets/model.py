@@ -266,9 +266,9 @@ class BudgetGate(Gate):
         if reserved is None:
             return None
         self._reserved_nanos = None
-        if not call.begun:
+        if not call.attempt.begun:
             return Spend(root, usd_nanos=-reserved, steps=-1)
-        usage = call.usage or {}
+        usage = call.attempt.usage or {}
         reported = nanos(min(usage.get("cost", 0), USD_MAX), "record_usage(cost_usd=…)")
         tokens = min(COUNT_MAX, int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)))
         # What an earlier attempt that is in doubt has reported stands in the same record.

@@ -95,7 +95,7 @@ class _Watched:
         self.policy = self._policy(on_change)
         key, position = frame.scope.take(f"watch:{quoted(name)}")
         self.call = StepCall(Spec("watch"), key, position, None, "", None)
-        self.call.noted = True  # A look has no start of its own in the journal.
+        self.call.attempt.noted = True  # A look has no start of its own in the journal.
         self.record = self._found()
         if self.record is not None:
             self.execution.replay.replayed(key)
@@ -133,7 +133,7 @@ class _Watched:
     def script(self) -> Script:
         """Look, and record what was seen."""
         yield from begin(self.call)
-        self.call.noted = True
+        self.call.attempt.noted = True
         called: Called = yield Call(self.call, "look")
         if called.error is not None:
             return (yield from give_up(self.call, called.error, self.execution.run_id))

@@ -200,7 +200,7 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
     """Return the entry that tells that a model call after a gap used another model, prompt or tools
     than the calls of that step before it, as `usage` says; what was declared is told beforehand."""
     name = name_of(call.key)
-    said = call.usage or {}
+    said = call.attempt.usage or {}
     used = {kind: str(said[kind]) for kind in comparison.USED if kind in said}
     was = comparison.used_by(execution.history, name)
     settings = registry.steps.get(name)

@@ -104,10 +104,10 @@ def kept_back(call: StepCall, memo: Memo) -> None:
     """Keep what a step writes until its outcome is written; the last one of a key counts."""
     others = [
         change
-        for change in call.outcome_changes or ()
+        for change in call.attempt.outcome_changes or ()
         if not (isinstance(change, PutMemo) and _place(change.memo) == _place(memo))
     ]
-    call.outcome_changes = [*others, PutMemo(memo)]
+    call.attempt.outcome_changes = [*others, PutMemo(memo)]
 
 
 def _place(memo: Memo) -> tuple[str, str]:
@@ -116,10 +116,10 @@ def _place(memo: Memo) -> tuple[str, str]:
 
 def overlaid(found: list[Memo], call: StepCall | None, space: str, prefix: str) -> list[Memo]:
     """Return values as a step sees them: what it wrote itself stands over what is stored."""
-    if call is None or not call.outcome_changes:
+    if call is None or not call.attempt.outcome_changes:
         return found
     seen = {memo.key: memo for memo in found}
-    for change in call.outcome_changes:
+    for change in call.attempt.outcome_changes:
         if not isinstance(change, PutMemo) or change.memo.space != space:
             continue
         if change.memo.key.startswith(prefix):

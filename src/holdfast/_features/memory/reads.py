@@ -26,7 +26,7 @@ def seen(
         _settle(execution)
     if asked.key is None:
         # What a step removed is still stored: it may ask for more than it gets.
-        limit = None if call is not None and call.outcome_changes else asked.limit
+        limit = None if call is not None and call.attempt.outcome_changes else asked.limit
         found = overlaid(_pages(kept, asked, limit), call, asked.space, asked.prefix)
         return [memo for memo in found if memo.key > asked.after][: asked.limit]
     memo = kept.memo(asked.space, asked.key)

@@ -115,8 +115,8 @@ def _invoke(
     token = current.set(frame)
     try:
         args, kwargs = body.call_form()
-        call.begun = True
-        call.outcome_changes = None  # What an earlier try asked for was never committed.
+        call.attempt.begun = True
+        call.attempt.outcome_changes = None  # What an earlier try asked for was never committed.
         target = body.target(what)  # `testing` watches here which code is called.
         if observed is None:
             result = target(*args, **kwargs)
@@ -146,16 +146,16 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
         except BaseException as error:
             box.append(error)
         finally:
-            body.call.at_large = False
+            body.call.attempt.at_large = False
             finished.set()
 
     name = f"holdfast-{body.call.key}"
-    body.call.at_large = True
+    body.call.attempt.at_large = True
     thread = threading.Thread(target=work, name=name, daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
-        body.call.at_large = False
+        body.call.attempt.at_large = False
         why = RunError(
             execution.run_id,
             f"run {execution.run_id!r} was given back at step {body.call.key!r}: its time-out needs "

@@ -31,8 +31,8 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
         args, kwargs = body.call_form()
         if body.resources:
             args, kwargs = await _ready(args, kwargs)
-        body.call.begun = True
-        body.call.outcome_changes = None
+        body.call.attempt.begun = True
+        body.call.attempt.outcome_changes = None
         with observer_registry.attempt(
             execution.engine, execution.lease.row, body.call, what
         ) as observed:

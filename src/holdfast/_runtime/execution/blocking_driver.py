@@ -220,7 +220,7 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
     execution.recorder.open_calls.pop(call.key, None)
     if getattr(interrupt, "again", True):
         key_override.give_back(execution, call)
-    if call.spec.effect and call.begun and not call.spec.transaction:
+    if call.spec.effect and call.attempt.begun and not call.spec.transaction:
         execution.recorder.doubts.add(call.key)
         if execution.waits.unloads:  # In a worker: nobody gets the error.
             worker_log.cut_off(execution.lease.row, call.key, policy_name(call.spec.on_doubt))
@@ -231,11 +231,11 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
     if call.spec.transaction:
         note = Note(Kind.STEP_CANCELLED, {**facts, "rolled_back": True})
         return Append(call, ending(call, note))
-    if not call.begun:
+    if not call.attempt.begun:
         note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
         return Append(call, [note], changes=key_change(call, "not_done"))
     if call.spec.effect:
-        facts |= {"ended": not call.at_large} | returned_by(call.spec)
+        facts |= {"ended": not call.attempt.at_large} | returned_by(call.spec)
         note = Note(Kind.STEP_IN_DOUBT, facts)
         return Append(call, [note], changes=key_change(call, "in_doubt"))
     if interrupt.args:

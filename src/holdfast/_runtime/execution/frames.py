@@ -39,7 +39,7 @@ class Frame:
         self.owner = owner
         self.awaits = awaits
         self.call = call
-        self.attempt = call.attempt if call is not None else 0
+        self.attempt = call.attempt.number if call is not None else 0
         self.line = Line() if call is None else None
         """A step body is no line of its own."""
 
@@ -53,7 +53,8 @@ class Frame:
         """Say whether this is what an abandoned thread still does of an attempt that is over."""
         call = self.call
         return call is not None and (
-            call.attempt != self.attempt or call.key not in self.execution.recorder.open_calls
+            call.attempt.number != self.attempt
+            or call.key not in self.execution.recorder.open_calls
         )
 
 

@@ -38,7 +38,7 @@ def place(frame: Frame, name: str) -> StepCall:
     key, position = key_override.take(frame, name, key_override.given())
     call = StepCall(Spec(name), key, position, None, "", None)
     # It has no arguments of its own to be written, and no attempts.
-    call.attempt, call.noted = 1, True
+    call.attempt.number, call.attempt.noted = 1, True
     execution = frame.execution
     if execution.history.match_quietly(key, position) is not None:
         with execution.lock:

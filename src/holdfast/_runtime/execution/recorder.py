@@ -174,9 +174,9 @@ class Recorder:
             draft, copy = drafted(self._execution, call, note)
             drafts.append(draft)
         changes = request.changes
-        if call.gates or call.outcome_changes:
+        if call.gates or call.attempt.outcome_changes:
             changes = self._changes(request)
-        if call.usage:
+        if call.attempt.usage:
             for derive in self.derive_entries:
                 drafts[:0] = derive(self._execution, call)
         row = self._totals.changes(request)
@@ -190,8 +190,8 @@ class Recorder:
         changes = [*request.changes]
         for gate in call.gates:
             changes += gate.changes(request)
-        if call.outcome_changes and request.notes and request.notes[-1].kind in DONE:
-            changes += call.outcome_changes
+        if call.attempt.outcome_changes and request.notes and request.notes[-1].kind in DONE:
+            changes += call.attempt.outcome_changes
         return changes
 
     def write(
@@ -347,7 +347,7 @@ class Recorder:
     def start_of(self, call: StepCall) -> list[Draft]:
         """Return the start of a plain step that is at work, if it is not written yet: it goes before
         what the step says in between. Called under the run's lock."""
-        if call.noted or call.spec.effect or not call.started_us:
+        if call.attempt.noted or call.spec.effect or not call.attempt.started_us:
             return []
         draft, _ = drafted(self._execution, call, Note(Kind.STEP_STARTED))
         return [draft]
@@ -379,15 +379,15 @@ class Recorder:
 def drafted(execution: RecordedRun, call: StepCall, note: Note) -> tuple[Draft, Any]:
     """Return the entry of a step call, under the run's lock, and the copy of its value that the
     caller gets. A plain step's start is joined with its outcome, unless it was written before."""
-    kind = note.kind
+    kind, attempt = note.kind, call.attempt
     parts: list[bytes] = []
     started_us = None
-    if kind is Kind.STEP_STARTED or kind is Kind.SKIPPED_DUPLICATE or call.attempt == 0:
+    if kind is Kind.STEP_STARTED or kind is Kind.SKIPPED_DUPLICATE or attempt.number == 0:
         parts.append(b'"args":' + call.args_node)
-        call.noted = kind is Kind.STEP_STARTED
-    elif not call.noted and note.ends_attempt and not call.spec.effect:
+        attempt.noted = kind is Kind.STEP_STARTED
+    elif not attempt.noted and note.ends_attempt and not call.spec.effect:
         parts.append(b'"args":' + call.args_node)
-        started_us = call.started_us
+        started_us = attempt.started_us
     redact, path = execution.values.redact, ""
     if redact is not None:
         path = redact_facts(note.facts, call.key, redact)
@@ -402,15 +402,15 @@ def drafted(execution: RecordedRun, call: StepCall, note: Note) -> tuple[Draft, 
         parts.append(b'"polls":true')
     if begins and call.spec.timeout_s is not None and not call.spec.effect:
         parts.append(b'"timeout_s":' + _encode(call.spec.timeout_s))
-    if call.usage and note.ends_attempt:
-        parts.append(b'"usage":' + _encode(call.usage))
+    if attempt.usage and note.ends_attempt:
+        parts.append(b'"usage":' + _encode(attempt.usage))
     if call.made_by and note.ends_attempt:
         parts.append(call.made_by)
     draft = Draft(
         kind,
-        execution.engine.now_us() if kind is not Kind.STEP_STARTED else call.started_us,
+        execution.engine.now_us() if kind is not Kind.STEP_STARTED else attempt.started_us,
         call.key,
-        call.attempt,
+        attempt.number,
         call.position,
         call.args_digest,
         started_us,
@@ -451,11 +451,11 @@ class Totals:
             self.waits = False
             changes["waiting_on"] = None
         call = request.call
-        if call.usage and request.notes and request.notes[-1].ends_attempt:
-            for name, amount in call.usage.items():
+        if call.attempt.usage and request.notes and request.notes[-1].ends_attempt:
+            for name, amount in call.attempt.usage.items():
                 if isinstance(amount, int | float):
                     self._usage[name] = min(SPENT_MAX, self._usage.get(name, 0) + amount)
-            call.usage = None
+            call.attempt.usage = None
             self._owes_usage = True
         if self._owes_usage:
             self._owes_usage = False

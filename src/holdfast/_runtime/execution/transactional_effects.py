@@ -194,7 +194,7 @@ class _Work:
 
     def undo(self) -> None:
         """Take back what was foreseen: nothing has happened."""
-        self.call.noted = False
+        self.call.attempt.noted = False
         if self._write is not None:
             self._execution.recorder.withdraw(self._write, self.call)
             self._write = None
