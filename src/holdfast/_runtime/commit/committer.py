@@ -206,7 +206,14 @@ class Committer:
             self._wake_all(starts)
         if writes:
             try:
-                self._append(writes)
+                try:
+                    outcomes = self._store.append(list(map(_write_of, writes)))
+                except StoreFull as full:
+                    outcomes = self._append_with_patience(writes, full)
+                for written, outcome in zip(writes, outcomes, strict=True):
+                    if isinstance(outcome, Broken):
+                        written.error = outcome.error
+                    written.outcome = outcome
             except BaseException as error:
                 _fail(writes, error)
             self._wake_all(writes)
@@ -229,25 +236,16 @@ class Committer:
         for ticket, found in zip(batch, started, strict=True):
             ticket.started = found
 
-    def _append(self, batch: list[Ticket]) -> None:
-        """Append; wait for space if the disk is full and some write is worth waiting for."""
-        writes = list(map(_write_of, batch))
-        outcomes: list[Outcome] | None = None
-        deadline_s = 0.0
-        while outcomes is None:
+    def _append_with_patience(self, batch: list[Ticket], full: StoreFull) -> list[Outcome]:
+        """The disk is full: wait for space if some write is worth waiting for."""
+        deadline_s = time.monotonic() + max(map(_patience_of, batch))
+        while time.monotonic() < deadline_s:
+            time.sleep(FULL_PAUSE_S)
             try:
-                outcomes = self._store.append(writes)
-            except StoreFull:
-                now_s = time.monotonic()
-                if not deadline_s:
-                    deadline_s = now_s + max(map(_patience_of, batch))
-                if now_s >= deadline_s:
-                    raise
-                time.sleep(FULL_PAUSE_S)
-        for ticket, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Broken):
-                ticket.error = outcome.error
-            ticket.outcome = outcome
+                return self._store.append(list(map(_write_of, batch)))
+            except StoreFull as still:
+                full = still
+        raise full
 
     def _hand_over(self) -> None:
         """If writes came in meanwhile, see to it that somebody leads them."""
