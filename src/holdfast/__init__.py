@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from holdfast import aio, errors
 from holdfast._api.blocks import run
-from holdfast._api.decorators import effect, step
+from holdfast._api.decorators import effect, plan, step
 from holdfast._api.fanout import each, gather, run_step
 from holdfast._api.flows import flow
 from holdfast._api.loops import turns
 from holdfast._api.opened_store import open as open  # noqa: A004 - the design's name
-from holdfast._api.plans import plan
 from holdfast._api.recorded_context import emit, idempotency_key
 from holdfast._api.timers import sleep, wait_for_signal
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, UNKNOWN, Done

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast._api.secret_registration import redact_record, register_secret
 from holdfast._engine.values.masks import masked as redact
 from holdfast._engine.values.secrets import Secret
+from holdfast._runtime.log import redact_record, register_secret
 
 __all__ = [
     "Secret",

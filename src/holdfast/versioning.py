@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._api.code_patches import patched
+from holdfast._api.recorded_context import patched
 from holdfast._features.drift.dependencies import depends_on
 from holdfast._runtime.execution.fingerprints import fingerprint
 from holdfast._runtime.registry import register_type

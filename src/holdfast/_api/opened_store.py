@@ -136,7 +136,7 @@ class Store(Acting, Housekeeping):
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
-        from holdfast._features.drift import preview as looking
+        from holdfast._features.drift import runtime as looking
         from holdfast._operator.read import preflight, run_views
 
         row = run_views.existing_row(self.kept, run_id)

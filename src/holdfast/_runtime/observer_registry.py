@@ -19,8 +19,8 @@ from holdfast._engine.telemetry.observer_events import (
     ObservedRun,
     Observer,
     observed_run,
+    past_of,
 )
-from holdfast._engine.telemetry.prior_execution import past_of
 from holdfast._runtime import log as logs
 from holdfast.errors import UsageError
 

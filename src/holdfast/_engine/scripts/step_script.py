@@ -9,7 +9,7 @@ the call to the disk:
         │
         ├─ a plain step ── [gates: Append(start)] ── Call ── Append(outcome) ── [Sleep, again]
         │
-        ├─ an effect in the store's own database ── Transact (`transactions`)
+        ├─ an effect in the store's own database ── Transact
         │
         └─ an effect ── Append(intent) ── Call ── Append(outcome)
                             │               └─ error, time-out: Append(step_in_doubt) ─┐
@@ -43,7 +43,7 @@ from holdfast._engine.scripts.attempts import (
     step_failed,
 )
 from holdfast._engine.scripts.doubt import was_effect, with_value
-from holdfast._engine.scripts.effect_script import effect_script
+from holdfast._engine.scripts.effect_script import effect_script, transaction_script
 from holdfast._engine.scripts.requests import (
     NOW,
     Append,
@@ -59,7 +59,6 @@ from holdfast._engine.scripts.requests import (
 )
 from holdfast._engine.scripts.retry import ONCE
 from holdfast._engine.scripts.stops import SORT, VALUE, Unwind
-from holdfast._engine.scripts.transactional_effect import transaction_script
 from holdfast._engine.values.argument_diff import told
 from holdfast.errors import HoldfastError, KeyConflict, NotSerializable, RunHeld, UsageError
 

@@ -1,6 +1,6 @@
 """Findings of the runs in a store: looking for them, and doing what is decided about one.
 
-Nothing is decided here: `_features/watchdog/checks` says what is found. A decision goes into the run's inbox under
+Nothing is decided here: the checks say what is found. A decision goes into the run's inbox under
 the id of the finding, so that it is taken once; on a run that nobody has, the entry is made of it at
 once, together with the hold or the cancel.
 """
@@ -20,10 +20,11 @@ from holdfast._engine.journal.rows import Lease, RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.moments import at
 from holdfast._features.watchdog import model as findings
-from holdfast._features.watchdog.checks import check
 from holdfast._features.watchdog.model import FINDING, Finding, Found, limits_in
-from holdfast._features.watchdog.repeated_actions import is_deed
-from holdfast._features.watchdog.stuck import durations_us
+from holdfast._features.watchdog.partial_failure import partial_failure
+from holdfast._features.watchdog.repeated_actions import duplicate_action, is_deed, looping
+from holdfast._features.watchdog.runaway_cost import runaway_cost
+from holdfast._features.watchdog.stuck import durations_us, stuck
 from holdfast._features.watchdog.subject import Deed, Seen
 from holdfast._stores import lineage
 from holdfast._stores.claim_rules import queue_of
@@ -309,3 +310,22 @@ def is_at_work(store: Store, row: RunRow) -> bool:
 def _is_owned(store: Store, run_id: str) -> bool:
     row = store.get(run_id)
     return row is not None and row.owner is not None and not store.owner_is_dead(row.owner)
+
+
+# -- all checks --------------------------------------------------------------------------------
+
+
+CHECKS: dict[Found, Callable[[Seen], Iterator[Finding]]] = {
+    Found.STUCK: stuck,
+    Found.LOOPING: looping,
+    Found.DUPLICATE_ACTION: duplicate_action,
+    Found.PARTIAL_FAILURE: partial_failure,
+    Found.RUNAWAY_COST: runaway_cost,
+}
+
+
+def check(seen: Seen) -> list[Finding]:
+    """Return all that is found in a run, most severe first."""
+    order = {"error": 0, "warning": 1, "info": 2}
+    found = [finding for make in CHECKS.values() for finding in make(seen)]
+    return sorted(found, key=lambda it: (order[it.severity], it.since))

@@ -16,24 +16,30 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from holdfast._engine.decisions.control import MESSAGES
+from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.fold import DOES_NOT_FIT
 from holdfast._engine.journal.lifecycle import CLAIMABLE
+from holdfast._engine.journal.rows import Lease
 from holdfast._engine.scripts.doubt_policies import policy_name
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
 from holdfast._runtime.execution import run_end
 from holdfast._runtime.execution.admission import execution_of
-from holdfast._runtime.execution.detach import let_go
 from holdfast._runtime.execution.execute import finish_async
 from holdfast._runtime.execution.execution import Code
+from holdfast._runtime.execution.inbox import absorb
 from holdfast._runtime.worker import worker_log
 from holdfast._runtime.worker.suspects import at_work_alone
-from holdfast.errors import RunError
+from holdfast.errors import LeaseLost, RunError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast._engine.journal.rows import Lease, RunRow
+    from holdfast._engine.journal.rows import RunRow
+    from holdfast._runtime.commit.committer import Ticket
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.execution import Execution
     from holdfast._runtime.registry import RegisteredFlow
@@ -425,3 +431,57 @@ class Loop:
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(end)
         self._thread.join(timeout=2)
+
+
+# -- detaching a run from its user code --------------------------------------------------------
+
+
+def let_go(execution: Execution) -> bool:
+    """Give a run back while a plain step of it is at work: the end of a worker waits no longer. False if
+    it is left to its lease: an effect is at work, or it cannot be written.
+
+    Nobody can stop a thread. But what it does in a plain step has no effect that counts: whoever takes
+    the run up executes the step anew, and what the thread brings later is refused by the store. An
+    effect at work is another matter: the run stays as it is, and whoever takes it up finds it in doubt.
+    """
+    engine, lease = execution.engine, execution.lease
+    asked = execution.stopped is not None and execution.stopped.released in MESSAGES
+    ticket = _released(execution)
+    if ticket is None:
+        return False
+    try:
+        engine.committer.wait(ticket)
+        execution.recorder.settled(ticket)
+    except BaseException as error:
+        if not isinstance(error, Exception | Unwind):
+            raise
+        logs.warning("run %s could not be given back: %s", execution.run_id, error)
+        engine.abandon(lease)
+        return False
+    finally:
+        engine.leave(execution)
+    if asked:
+        absorb(engine, execution.run_id)
+    return True
+
+
+def _released(execution: Execution) -> Ticket | None:
+    """Queue the run's last entry, and cut its user code off from the journal: nothing that it asks
+    for after this is written, since its lease is that of a row which is no more."""
+    with execution.lock:
+        at_work = (
+            execution.recorder.intents
+            or execution.recorder.parks
+            or execution.history.rollback is not None
+        )
+        if at_work or execution.fenced:
+            return None
+        row = msgspec.structs.replace(execution.lease.row)
+        body = msgspec.json.encode(
+            {"why": "drained", "at_work": sorted(execution.recorder.open_calls)}
+        )
+        draft = Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)
+        ticket = execution.recorder.write([draft])
+        execution.lease = Lease(row)
+        execution.stopped = Unwind(LeaseLost(execution.run_id))
+        return ticket
