@@ -29,8 +29,8 @@ from holdfast._engine.values.chunks import Values
 from holdfast._runtime import observer_registry
 from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution import inbox
 from holdfast._runtime.execution.execution import Code, Execution
-from holdfast._runtime.execution.inbox import cancel_if_requested, obey
 from holdfast._runtime.execution.version_rules import Upgrade, has_tried
 from holdfast._runtime.feature import installed
 from holdfast._runtime.queues import Placing
@@ -127,7 +127,7 @@ def execution_of(
     try:
         try:
             # What was said to the run comes before its journal, however long that is to read.
-            messages = obey(engine, lease) if entries is None else None
+            messages = inbox.obey(engine, lease) if entries is None else None
             row = lease.row
             history = engine.load(row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
@@ -136,7 +136,7 @@ def execution_of(
             if version is not None and version != row.version:
                 execution.recorder.upgrade = Upgrade(row.flow, version)
             if messages is not None:
-                cancel_if_requested(engine, lease, history)
+                inbox.cancel_if_requested(engine, lease, history)
                 execution.mail.begin(messages)
         except errors.Corrupt as damage:
             hold_as_corrupt(engine, lease, damage)

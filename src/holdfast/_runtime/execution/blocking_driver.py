@@ -41,12 +41,11 @@ from holdfast._engine.scripts.requests import (
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.commit.committer import Ticket
-from holdfast._runtime.execution import attempt, child_execution, key_override
+from holdfast._runtime.execution import attempt, child_execution, inbox, key_override
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.branch_waits import await_blocking
 from holdfast._runtime.execution.effect_repetition import find_unmet
 from holdfast._runtime.execution.execution import Execution
-from holdfast._runtime.execution.inbox import free_waiting
 from holdfast._runtime.execution.interrupt_shield import shield_here
 from holdfast._runtime.execution.transactional_effects import transact
 from holdfast._runtime.feature import installed
@@ -134,7 +133,7 @@ def wrote(execution: Execution, call: StepCall, ticket: Ticket, copy: Any) -> Wr
         execution.recorder.withdraw(ticket.write, call)
         return Wrote(refused=outcome)
     if ticket.write.changes and settles_doubt(ticket.write):
-        free_waiting(execution.engine, ticket.write)
+        inbox.free_waiting(execution.engine, ticket.write)
     return Wrote(copy)
 
 
