@@ -140,12 +140,12 @@ def test_an_intent_makes_an_effect():
 
 @pytest.mark.parametrize(
     ("settled", "state"),
-    [("done", State.COMPLETED), ("fail", State.FAILED), ("not_done", State.NOT_DONE)],
+    [("done", State.COMPLETED), ("failed", State.FAILED), ("not_done", State.NOT_DONE)],
 )
 def test_a_doubt_is_settled(settled, state):
     journal = Journal().step(Kind.STEP_STARTED, "pay", 0, effect=True)
     journal.step(Kind.STEP_IN_DOUBT, "pay", 0, why="error", ended=False)
-    history = journal.step(Kind.STEP_SETTLED, "pay", 0, **{"as": settled}).fold()
+    history = journal.step(Kind.STEP_SETTLED, "pay", 0, outcome=settled).fold()
     record = history.records["pay"]
     assert record.state is state
     assert (record.outcome is None) == (settled == "not_done")
@@ -410,7 +410,7 @@ def test_escaped_failures_are_found_in_causes_contexts_and_groups():
 moves = st.lists(st.tuples(st.sampled_from(sorted(Kind)), st.sampled_from("ab")), max_size=25)
 FACTS: dict[Kind, dict[str, Any]] = {
     Kind.STEP_FAILED: {"final": True},
-    Kind.STEP_SETTLED: {"as": "done"},
+    Kind.STEP_SETTLED: {"outcome": "done"},
     Kind.RUN_RESUMED: {"generation": 2, "superseded": []},
     Kind.RUN_FAILED: {"steps": []},
 }

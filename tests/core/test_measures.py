@@ -227,7 +227,7 @@ def test_what_was_not_called_is_no_attempt():
         outcome(Kind.STEP_IN_DOUBT, body=b'{"why":"adopted"}'),
         outcome(Kind.STEP_IN_DOUBT, body=b'{"why":"key_expired"}'),
         outcome(Kind.SKIPPED_DUPLICATE),
-        outcome(Kind.STEP_SETTLED, body=b'{"as":"done"}'),
+        outcome(Kind.STEP_SETTLED, body=b'{"outcome":"done"}'),
         outcome(Kind.VALUE_RECORDED),
     )
     assert found == Counts()

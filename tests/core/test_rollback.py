@@ -29,7 +29,7 @@ from holdfast.errors import RunHeld, UsageError
 from tests.core.test_history import ERROR, Journal
 
 UNDO: dict[str, Any] = {"effect": True, "undo": True}
-BY_HAND: dict[str, Any] = {"as": "done", "result": 1}
+BY_HAND: dict[str, Any] = {"outcome": "done", "result": 1}
 
 
 def intent(journal: Journal, key: str, position: int | None = 0, **facts: Any) -> Journal:
@@ -72,7 +72,7 @@ def test_what_each_record_comes_to():
     intent(journal, "degraded", 4)
     journal.step(Kind.STEP_COMPLETED, "degraded", 4, result=1, degraded=ERROR)
     intent(journal, "not_done", 5)
-    settled: dict[str, Any] = {"as": "not_done"}
+    settled: dict[str, Any] = {"outcome": "not_done"}
     journal.step(Kind.STEP_SETTLED, "not_done", 5, **settled)
     intent(journal, "settled", 6)
     journal.step(Kind.STEP_SETTLED, "settled", 6, **BY_HAND)

@@ -523,7 +523,7 @@ def test_a_settled_not_done_is_simply_run():
             bench.entries[-1],
             seq=bench.entries[-1].seq + 1,
             kind=Kind.STEP_SETTLED,
-            body=_json({"as": "not_done"}),
+            body=_json({"outcome": "not_done"}),
         )
     )
     assert bench.history().records["pay"].state is State.NOT_DONE
@@ -697,7 +697,7 @@ def test_an_old_key_is_not_sent_after_a_decision_or_a_pause_either(state):
                 bench.entries[-1],
                 seq=bench.entries[-1].seq + 1,
                 kind=Kind.STEP_SETTLED,
-                body=_json({"as": "not_done"}),
+                body=_json({"outcome": "not_done"}),
             )
         )
     bench.now_us += 2 * DAY * SECOND

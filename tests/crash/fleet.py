@@ -197,7 +197,7 @@ def compare(
         entry
         for entry in entries
         if entry.kind == "step_completed"
-        or (entry.kind == "step_settled" and entry.body["as"] == "done")
+        or (entry.kind == "step_settled" and entry.body["outcome"] == "done")
     ]
     if len({e.step for e in outcomes}) != len(outcomes):
         told.violations.append(f"{run_id}: two outcomes of one step")

@@ -62,7 +62,12 @@ def test_done_is_recorded_with_its_actor_and_frees_the_run(store: Store):
     assert row(store, "r").owner is None
     assert kinds(store, "r", 2) == ["step_settled", "run_released"]
     settled, released = run_views.history(store, "r")[-2:]
-    assert settled.body == {"as": "done", "result": {"id": 7}, "source": "actor", "actor": "kim"}
+    assert settled.body == {
+        "outcome": "done",
+        "result": {"id": 7},
+        "source": "actor",
+        "actor": "kim",
+    }
     assert released.body == {"why": "settled", "actor": "kim"}
     assert past(store, "r").records["charge"].state is State.COMPLETED
 
@@ -129,7 +134,7 @@ def test_what_cannot_be_settled_says_what_it_is(store: Store):
     [
         (Done(1), "was settled as done by kim already"),
         (NOT_DONE, "was settled as not done already"),
-        (Failed("no"), "was settled as fail by kim already"),
+        (Failed("no"), "was settled as failed by kim already"),
     ],
 )
 def test_settling_twice_is_refused(store: Store, first: run_decisions.Decision, said: str):
@@ -157,7 +162,11 @@ def test_a_live_owner_gets_a_message(store: Store):
     [message] = store.inbox(journal.lease.row.run_no)
     assert (message.kind, message.actor) == ("settle", "kim")
     body = msgspec.json.decode(message.body)
-    assert (body["step"], body["as"], body["result"]) == ("charge", "done", {"plain": {"id": 1}})
+    assert (body["step"], body["outcome"], body["result"]) == (
+        "charge",
+        "done",
+        {"plain": {"id": 1}},
+    )
     again = run_decisions.settle(store, "r", "charge", NOT_DONE, actor="lee")
     assert "already" in again.did
     assert len(store.inbox(journal.lease.row.run_no)) == 1

@@ -158,7 +158,7 @@ def _outcomes(entries: list[Any]) -> tuple[dict[str, str], list[str]]:
         if entry.kind == "step_started":
             labels[entry.step] = entry.body["args"]["label"]
         done = entry.kind == "step_completed"
-        if done or (entry.kind == "step_settled" and entry.body["as"] == "done"):
+        if done or (entry.kind == "step_settled" and entry.body["outcome"] == "done"):
             # An effect that is in doubt because its intent was lost has no start.
             label = labels.get(entry.step) or str(entry.step).removeprefix("job_")
             result = entry.body["result"]

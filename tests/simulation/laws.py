@@ -361,7 +361,7 @@ def _is_outcome(entry: Entry) -> bool:
     if entry.kind is Kind.STEP_FAILED:
         return b'"final":true' in entry.body
     if entry.kind is Kind.STEP_SETTLED:
-        return b'"as":"not_done"' not in entry.body
+        return b'"outcome":"not_done"' not in entry.body
     return entry.kind in (Kind.STEP_COMPLETED, Kind.SKIPPED_DUPLICATE)
 
 

@@ -212,7 +212,7 @@ def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatc
     with pytest.raises(StaleView, match="changed since you looked"):
         run_decisions.settle(guarded, "in-doubt", "charge", Done(1), actor="kim")
     entry = last(store, "in-doubt", "step_settled")
-    assert (entry["as"], entry["actor"]) == ("not_done", "the other")
+    assert (entry["outcome"], entry["actor"]) == ("not_done", "the other")
 
 
 Intruder = Callable[[Store, str, Journal], object]
@@ -342,7 +342,7 @@ def test_not_done_lists_the_effect_and_wants_a_second_yes(operator: Person, stor
     assert reply.data["error"]["effects"] == ["charge"]
     assert content(store) == before
     assert operator.act("run/settle", {**body, "confirm": True}, etag, id="in-doubt").status == 200
-    assert last(store, "in-doubt", "step_settled")["as"] == "not_done"
+    assert last(store, "in-doubt", "step_settled")["outcome"] == "not_done"
 
 
 def test_a_fork_that_repeats_an_effect_wants_a_second_yes(operator: Person, store: Store):
@@ -373,9 +373,7 @@ def test_resuming_over_an_effect_that_may_have_happened_wants_a_second_yes(
     journal = Journal(store, "gave-up")
     journal.intent("charge", on_doubt="fail").doubt("charge")
     journal.write(
-        journal.draft(
-            Kind.STEP_SETTLED, "charge", 1, **{"as": "fail", "actor": "x", "reason": "gone"}
-        )
+        journal.draft(Kind.STEP_SETTLED, "charge", 1, outcome="failed", actor="x", reason="gone")
     )
     journal.failed("charge")
     etag, before = operator.etag("gave-up"), content(store)

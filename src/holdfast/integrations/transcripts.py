@@ -296,10 +296,10 @@ def _told(entry: Entry, name: str, call_id: str) -> ToolResult | None:
     body = entry.body
     if "result" in body:
         return ToolResult(call_id, _calls.text_of(body["result"]))
-    if body.get("as") == "not_done":
+    if body.get("outcome") == "not_done":
         return ToolResult(call_id, f"not done: {name} was not carried out", is_error=True)
     if entry.kind in ("step_failed", "step_settled"):
-        error, unknown = body["error"], body.get("unknown") or body.get("as") == "fail"
+        error, unknown = body["error"], body.get("unknown") or body.get("outcome") == "failed"
         tail = " (its outcome is unknown)" if unknown else ""
         return ToolResult(call_id, f"{error['type']}: {error['message']}{tail}", is_error=True)
     if entry.kind in ("step_started", "step_in_doubt"):

@@ -349,7 +349,7 @@ def _stopped(point: Point, held: RunHeld) -> str:
 def _word(decision: Done[Any] | NotDone | Failed) -> str:
     if isinstance(decision, Done):
         return "done"
-    return "fail" if isinstance(decision, Failed) else "not done"
+    return "failed" if isinstance(decision, Failed) else "not done"
 
 
 # -- people who answer -------------------------------------------------------------------------
@@ -459,7 +459,7 @@ def _more(call: Executed, journal: list[Entry], deaths: int) -> int:
         for entry in journal
         if entry.step == call.step
         and entry.kind is Kind.STEP_SETTLED
-        and b'"as":"not_done"' in entry.body
+        and b'"outcome":"not_done"' in entry.body
     )
 
 

@@ -30,7 +30,7 @@ from holdfast._engine.scripts.stops import CLASS, VALUE
 from holdfast.errors import RunCancelled, RunHeld, UsageError
 
 Drafts = list[Draft]
-DECISIONS = ("done", "not_done", "fail")
+DECISIONS = ("done", "not_done", "failed")
 """What a doubt can be settled as."""
 
 _GOES_ON = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING})
@@ -223,13 +223,13 @@ def settle_drafts(
             f"{step} of run {history.run_id!r} happened; only its result could not be stored. "
             "Settle it as done, with the result, or give it up"
         )
-    facts: dict[str, Any] = {"as": decision_kind}
+    facts: dict[str, Any] = {"outcome": decision_kind}
     if decision_kind == "done":
         facts["result"] = msgspec.Raw(b"null" if result_node is None else result_node)
     facts |= {"source": "actor", "actor": actor}
     if reason is not None:
         facts["reason"] = reason
-    if decision_kind == "fail":
+    if decision_kind == "failed":
         facts["error"] = {"type": "Settled", "message": reason or "given up"}
     settled = draft(
         Kind.STEP_SETTLED,
@@ -244,7 +244,7 @@ def settle_drafts(
     if frees(history, record):
         drafts.append(draft(Kind.RUN_RELEASED, at_us, {"why": "settled", "actor": actor}))
     # The key of a step that was given up stays in doubt: nobody knows, so no other run may use it.
-    state = {"done": "completed", "not_done": "not_done", "fail": "in_doubt"}[decision_kind]
+    state = {"done": "completed", "not_done": "not_done", "failed": "in_doubt"}[decision_kind]
     keys = key_changes(record, state, result=decision_kind == "done")
     if keys:
         drafts.reverse()  # A key finds its result in the last entry of the write.
@@ -328,7 +328,7 @@ def _what_it_is(record: Record) -> str:
     if record.outcome is not None and record.outcome.kind is Kind.STEP_SETTLED:
         facts = facts_of(record.outcome)
         by = facts.get("actor") or facts.get("source")
-        return f"was settled as {str(facts['as']).replace('_', ' ')} by {by} already"
+        return f"was settled as {str(facts['outcome']).replace('_', ' ')} by {by} already"
     if record.state is State.NOT_DONE:
         return "was settled as not done already, and will be run"
     if record.state is State.RUNNING:

@@ -254,7 +254,7 @@ class Folding:
         record = self._record(entry)
         record.ended_us = entry.at_us
         record.settled = entry
-        settled = facts(entry)["as"]
+        settled = facts(entry)["outcome"]
         if settled == "not_done":
             record.state = State.NOT_DONE
             return

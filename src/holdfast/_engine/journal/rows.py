@@ -422,7 +422,7 @@ def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
         row.current_step = draft.step
     if kind is Kind.STEP_STARTED or draft.started_us is not None:
         row.attempts += 1
-    if kind in DONE or (kind is Kind.STEP_SETTLED and draft.body.startswith(b'{"as":"done"')):
+    if kind in DONE or (kind is Kind.STEP_SETTLED and draft.body.startswith(b'{"outcome":"done"')):
         row.steps += 1
     if kind in BRINGS_ON and not draft.body.startswith(NO_PROGRESS):
         row.claims = 0

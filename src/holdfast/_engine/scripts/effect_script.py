@@ -249,7 +249,7 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
     called: Called = yield Call(call, "on_doubt")
     answer: Any = called.value if called.error is None else None
     if isinstance(answer, Done):
-        facts = {"as": "done", "source": "on_doubt"}
+        facts = {"outcome": "done", "source": "on_doubt"}
         try:
             wrote: Wrote = yield Append(
                 call,
@@ -293,7 +293,7 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
         raise held(call, doubt, run_id, "its key is too old to be sent again", too_old=True)
     yield Append(
         call,
-        [Note(Kind.STEP_SETTLED, {"as": "not_done", "source": "on_doubt"})],
+        [Note(Kind.STEP_SETTLED, {"outcome": "not_done", "source": "on_doubt"})],
         changes=key_change(call, "not_done"),
     )
     return (yield from _claim(call, run_id))

@@ -122,7 +122,7 @@ def _kind_and_reason(decision: Decision) -> tuple[str, str | None]:
     if isinstance(decision, Done):
         return "done", None
     if isinstance(decision, Failed):
-        return "fail", decision.reason
+        return "failed", decision.reason
     if decision is NOT_DONE:  # pyright: ignore[reportUnnecessaryComparison]
         return "not_done", None
     raise UsageError(f"settle with Done(result), NOT_DONE or Fail(reason), not {decision!r:.80}")
@@ -135,7 +135,7 @@ def _settled(store: Store, write: Write, step: str, kind: str, actor: str) -> An
         # A key that was given up is still in doubt: who waits for it has a decision of his own.
         if change.state != "in_doubt":
             freed += _free_waiting(store, change.effect, change.key, actor)
-    said = {"done": "done", "not_done": "not done", "fail": "given up"}[kind]
+    said = {"done": "done", "not_done": "not done", "failed": "given up"}[kind]
     return Answer(
         run_id=row.run_id,
         flow=row.flow,
@@ -154,7 +154,7 @@ def _post_settle(
     record = find_doubt(past, step, alive=True)
     kind, reason = _kind_and_reason(decision)
     _check_fits(past, step, decision)
-    facts: dict[str, Any] = {"step": step, "as": kind, "reason": reason}
+    facts: dict[str, Any] = {"step": step, "outcome": kind, "reason": reason}
     if isinstance(decision, Done):
         facts["result"] = msgspec.Raw(codec.encode(masked_value(decision.result, step), "result"))
     message = Message(
@@ -223,7 +223,13 @@ def _take_given_up_key(
             f"run {key.run_id!r} gave {key.step} up, and that is final; its key {key.key!r} can only "
             "be settled as not done, which executes it here"
         )
-    facts = {"why": "settled", "as": "not_done", "actor": actor, "key": key.key, "of": key.run_id}
+    facts = {
+        "why": "settled",
+        "outcome": "not_done",
+        "actor": actor,
+        "key": key.key,
+        "of": key.run_id,
+    }
     release = draft(Kind.RUN_RELEASED, store.now_us(), facts)
     change = SetKey(key.effect, key.key, "not_done")
     writes = [

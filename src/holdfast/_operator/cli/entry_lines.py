@@ -75,7 +75,7 @@ def summary_of(entry: EntryView) -> str:
             return _value_text(body[field]) + _by_whom(body, field)
     facts = {
         name: body[name]
-        for name in ("from", "before", "why", "as", "actor", "owner", "turn")
+        for name in ("from", "before", "why", "outcome", "actor", "owner", "turn")
         if name in body
     }
     return visible(", ".join(f"{name}={value}" for name, value in facts.items()))

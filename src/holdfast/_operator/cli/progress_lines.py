@@ -113,7 +113,7 @@ def _in_doubt(entry: Entry, facts: dict[str, Any]) -> tuple[str, str]:  # noqa: 
 
 def _settled(entry: Entry, facts: dict[str, Any]) -> tuple[str, str]:  # noqa: ARG001
     by = facts.get("actor") or "its on_doubt function"
-    return "done", f"settled as {str(facts['as']).replace('_', ' ')} by {by}"
+    return "done", f"settled as {str(facts['outcome']).replace('_', ' ')} by {by}"
 
 
 def _skipped(entry: Entry, facts: dict[str, Any]) -> tuple[str, str]:  # noqa: ARG001

@@ -24,7 +24,7 @@ from holdfast._engine.values.moments import at
 class SettledView(msgspec.Struct, frozen=True):
     """What somebody decided of a step whose outcome was not known."""
 
-    said: str
+    outcome: str
     """`done`, `not_done` or `failed`."""
     by: str
     at: dt.datetime
@@ -32,7 +32,7 @@ class SettledView(msgspec.Struct, frozen=True):
     """How long after the doubt was noted."""
 
     def __str__(self) -> str:
-        return f"settled as {self.said.replace('_', ' ')} by {self.by}"
+        return f"settled as {self.outcome.replace('_', ' ')} by {self.by}"
 
 
 def settled_of(record: Record) -> SettledView | None:
@@ -43,7 +43,7 @@ def settled_of(record: Record) -> SettledView | None:
     told = facts(entry)
     after_us = None if record.doubt is None else max(0, entry.at_us - record.doubt.at_us)
     return SettledView(
-        said=str(told["as"]),
+        outcome=str(told["outcome"]),
         by=str(told.get("actor") or "its on_doubt function"),
         at=at(entry.at_us),
         after_s=None if after_us is None else after_us / 1e6,

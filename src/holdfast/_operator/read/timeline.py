@@ -413,7 +413,7 @@ class _Walk:
             attempt.status = "in_doubt"
 
     def settled(self, entry: Entry) -> None:
-        status = _SETTLED.get(str(facts(entry).get("as")), "failed")
+        status = _SETTLED.get(str(facts(entry).get("outcome")), "failed")
         self._tried(entry, status, final=status != "not_done")
 
     def cancelled(self, entry: Entry) -> None:

@@ -279,7 +279,7 @@ def _decision(
         return control.cancel_write(lease, history, children, *told)
     if message.kind == "settle":
         result = msgspec.json.encode(facts["result"]) if "result" in facts else None
-        said = (facts["step"], facts["as"], result, facts.get("reason"))
+        said = (facts["step"], facts["outcome"], result, facts.get("reason"))
         drafts, keys = resume.settle_drafts(history, *said, message.actor, message.at_us)
         changes = {"waiting_on": None} if history.status is Status.HELD else {}
         return Write(lease, drafts, row=changes, changes=keys)

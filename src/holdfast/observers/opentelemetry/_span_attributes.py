@@ -148,8 +148,8 @@ def outcome(kind: str, facts: dict[str, Any]) -> str | None:
     if kind == "step_failed":
         return "failed" if facts.get("final") else None
     if kind == "step_settled":
-        known = {"done": "completed", "fail": "failed"}
-        return known.get(str(facts.get("as")))
+        known = {"done": "completed", "failed": "failed"}
+        return known.get(str(facts.get("outcome")))
     return {"skipped_duplicate": "skipped_duplicate", "step_cancelled": "cancelled"}.get(kind)
 
 
@@ -160,7 +160,7 @@ def told(
     news: dict[str, str] | None = facts.get("error")
     if entry.kind != "step_completed":
         said: Said = {"holdfast.attempt": entry.attempt}
-        for name in ("why", "as", "source", "by", "final", "ended"):
+        for name in ("why", "outcome", "source", "by", "final", "ended"):
             if name in facts and isinstance(facts[name], str | bool):
                 said[f"holdfast.{name}"] = facts[name]
         if news is not None:

@@ -606,7 +606,7 @@ export interface Settle {
 
 /** What somebody decided of a step whose outcome was not known. */
 export interface SettledView {
-  said: string;
+  outcome: string;
   by: string;
   at: string;
   after_s: number | null;

@@ -159,9 +159,9 @@ function rowNode(state, step) {
 
 /** Who decided what became of a step, and how much later.
  *  @param {SettledView} settled */
-function settled({ said, by, after_s: after }) {
+function settled({ outcome, by, after_s: after }) {
   const later = after !== null && after >= 1 ? ` (${length(after)} later)` : "";
-  return `settled as ${words(said)} by ${by}${later}`;
+  return `settled as ${words(outcome)} by ${by}${later}`;
 }
 
 /**
