@@ -94,7 +94,7 @@ def command(world: World, *arguments: str, code: int = 0) -> dict[str, Any]:
 def preflight(world: World) -> dict[str, Any]:
     """Return what the command says, with the code of the agent as it is now."""
     said = command(world, "preflight", "r", "--app", "agent.py")
-    report: dict[str, Any] = said["preflight"]
+    report: dict[str, Any] = said["preview"]
     return report
 
 

@@ -61,8 +61,8 @@ def test_the_plan_changes_nothing(mailed, holdfast):
     result = holdfast("rollback", "r", "--plan")
     assert (result.exit_code, result.stdout) == (0, PLAN)
     told = as_json(holdfast("rollback", "r", "--plan", "--json"))
-    assert told["plan"]["confirm"] is True
-    assert [it["fate"] for it in told["plan"]["effects"]] == ["stays"]
+    assert told["preview"]["confirm"] is True
+    assert [it["fate"] for it in told["preview"]["effects"]] == ["stays"]
     assert status(mailed) == "completed"
 
 

@@ -60,7 +60,7 @@ LOOKUPS = {
     "compensation": "_features/rollback/model.py",
     "saga": "_features/rollback/model.py",
     "time travel": "_operator/act/fork.py",
-    "dry run": "_operator/read/preflight.py",
+    "dry run": "_operator/read/resume_preview.py",
     "rolling deploy": "_runtime/execution/version_rules.py",
     "cron": "_features/schedules/model.py",
     "rate limit": "_stores/queue_limits.py",

@@ -346,8 +346,8 @@ def test_not_done_lists_the_effect_and_wants_a_second_yes(operator: Person, stor
 
 
 def test_a_fork_that_repeats_an_effect_wants_a_second_yes(operator: Person, store: Store):
-    plan = operator.get("run/preview-fork", id="paid", before="charge").data
-    assert [it["step"] for it in plan["effects"]] == ["charge"]
+    preview = operator.get("run/preview-fork", id="paid", before="charge").data["preview"]
+    assert [it["step"] for it in preview["effects"]] == ["charge"]
     etag, before = operator.etag("paid"), content(store)
     body: dict[str, Any] = {"new_run_id": "again", "before": "charge"}
     reply = operator.act("run/fork", body, etag, id="paid")
@@ -358,8 +358,8 @@ def test_a_fork_that_repeats_an_effect_wants_a_second_yes(operator: Person, stor
 
 
 def test_a_rollback_that_leaves_something_wants_a_second_yes(operator: Person, store: Store):
-    plan = operator.get("run/preview-rollback", id="paid").data["plan"]
-    assert plan["confirm"] is True
+    preview = operator.get("run/preview-rollback", id="paid").data["preview"]
+    assert preview["confirm"] is True
     etag, before = operator.etag("paid"), content(store)
     reply = operator.act("run/rollback", {}, etag, id="paid")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")

@@ -687,7 +687,7 @@ def test_a_stream_sends_no_more_than_so_much_at_one_time(
         journal.step(f"look#{number}" if number else "look", "x" * 9_000)
     tail = event_streams.Tail.__new__(event_streams.Tail)
     tail.cursor = 0
-    query = request_models.TailQuery(id="wide-tail")
+    query = request_models.HistoryStreamQuery(id="wide-tail")
     tail.ask = Ask(Any, None, query)  # type: ignore[arg-type]
     monkeypatch.setattr(Ask, "store", store)
     seen: list[int] = []

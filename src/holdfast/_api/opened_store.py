@@ -137,12 +137,12 @@ class Store(Acting, Housekeeping):
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
         from holdfast._features.drift import runtime as looking
-        from holdfast._operator.read import preflight, run_views
+        from holdfast._operator.read import resume_preview, run_views
 
         row = run_views.existing_row(self.kept, run_id)
-        past = preflight.replayed_history(self.kept, row)
-        now, seen, looked_at = looking.looked(self.engine, row, past)
-        return preflight.report(self.kept, row, past, now, seen, looked_at)
+        past = resume_preview.replayed_history(self.kept, row)
+        now, changed, looked_at = looking.looked(self.engine, row, past)
+        return resume_preview.preview_resume(self.kept, row, past, now, changed, looked_at)
 
     def questions(
         self, *, to: str | None = None, run_id: str | None = None, limit: int = 100

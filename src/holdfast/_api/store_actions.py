@@ -16,10 +16,10 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast._engine.decisions.control import Stopped
-    from holdfast._operator.act.fork import Fork
+    from holdfast._operator.act.fork import Fork, ForkPreview
     from holdfast._operator.act.message_actions import Answered, Sent
     from holdfast._operator.act.queue_admin import Resumed
-    from holdfast._operator.act.run_rollback import RollbackPlan
+    from holdfast._operator.act.run_rollback import RollbackPreview
     from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._runtime.engine import Engine
     from holdfast._stores.contract import Store as Kept
@@ -192,6 +192,17 @@ class Acting:
             redact=self.engine.redact,
         )
 
+    def preview_fork(
+        self, run_id: str, *, before: str, results: Mapping[str, Any] | None = None
+    ) -> ForkPreview:
+        """Say which effects a fork from before the step `before` may execute again; with `results`,
+        of a fork that is given these outcomes. Nothing is written."""
+        from holdfast._operator.act import fork
+
+        return fork.preview_fork(
+            self.kept, run_id, "preview", before=before, results=results, actor=actor_or_user(None)
+        )
+
     def rollback(
         self,
         run_id: str,
@@ -218,11 +229,11 @@ class Acting:
             return run_rollback.told_now(self.kept, run_id)
         return answer
 
-    def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
+    def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPreview:
         """Say what a rollback would undo, in which order, and what it would leave as it is."""
         from holdfast._operator.act import run_rollback
 
-        return run_rollback.plan(self.kept, run_id, to)
+        return run_rollback.preview_rollback(self.kept, run_id, to)
 
     def resume_all(
         self,

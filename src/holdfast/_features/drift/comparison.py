@@ -1,6 +1,6 @@
 """What is not as it was: a journal against what the code of this process says. Pure.
 
-The result is the preflight report of a run. Watched facts are not among what is compared here: they
+The result is the preview of a resume. Watched facts are not among what is compared here: they
 are looked at when the flow passes them.
 """
 

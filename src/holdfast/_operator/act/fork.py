@@ -1,8 +1,8 @@
 """Fork a run, the time travel of an operator: start a new run from any step of an existing one.
 
-    fork  ─► plan    read the old run, cut it before the step, encode the values given instead;
-              │      stop if effects would be executed again and nobody confirmed it
-              └────► make    one transaction: run_started, run_forked, and the new chunks
+    fork  ─► plan_fork   read the old run, cut it before the step, encode the values given instead;
+              │          stop if effects would be executed again and nobody confirmed it
+              └────► make        one transaction: run_started, run_forked, and the new chunks
 
 The old run is only read, and may have any status; of a running one, the committed journal so far
 counts. Nothing is executed here: the fork is queued, for a worker or for `flow.run` with its id.
@@ -64,6 +64,24 @@ class Fork(msgspec.Struct, frozen=True):
     none was given."""
 
 
+class RepeatedEffect(msgspec.Struct, frozen=True):
+    """An effect that a fork may execute again."""
+
+    step: str
+    what: str
+
+
+class ForkPreview(msgspec.Struct, frozen=True):
+    """What a fork would repeat."""
+
+    origin: str
+    """The run that it would come from."""
+    before: str
+    """The first call that would be the fork's own."""
+    effects: tuple[RepeatedEffect, ...]
+    """Effects of the other run that it may execute again, under new keys."""
+
+
 class Plan(msgspec.Struct):
     """A fork that is ready to be written."""
 
@@ -88,7 +106,7 @@ def fork(
     redact: Redact | None = None,
 ) -> Fork:
     """Make a new run of an old one, from before a step."""
-    planned = plan(
+    planned = plan_fork(
         store,
         run_id,
         new_run_id,
@@ -104,7 +122,7 @@ def fork(
     return make(store, planned)
 
 
-def plan(
+def plan_fork(
     store: Store,
     run_id: str,
     new_run_id: str,
@@ -166,6 +184,21 @@ def plan(
         next_chunk=row.next_chunk,
     )
     return Plan(row, cut, told, new, repeats)
+
+
+def preview_fork(
+    store: Store,
+    run_id: str,
+    new_run_id: str,
+    *,
+    before: str,
+    results: Mapping[str, Any] | None = None,
+    actor: str,
+) -> ForkPreview:
+    """Return what a fork from before a step would repeat, without making it."""
+    planned = plan_fork(store, run_id, new_run_id, before=before, results=results, actor=actor)
+    effects = tuple(RepeatedEffect(it.step, it.what) for it in planned.repeats)
+    return ForkPreview(run_id, planned.facts.before, effects)
 
 
 def make(store: Store, planned: Plan) -> Fork:

@@ -58,7 +58,7 @@ class PlannedUndo(msgspec.Struct, frozen=True):
     business_key: str | None
 
 
-class RollbackPlan(msgspec.Struct, frozen=True):
+class RollbackPreview(msgspec.Struct, frozen=True):
     """What a rollback would do, in this order, and what it would leave as it is."""
 
     run_id: str
@@ -107,16 +107,16 @@ class RollbackPlan(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
-def plan(store: Store, run_id: str, to: str | None = None) -> RollbackPlan:
+def preview_rollback(store: Store, run_id: str, to: str | None = None) -> RollbackPreview:
     """Return what a rollback of this run would do now."""
     row = existing_row(store, run_id)
-    return _planned(store, row, core.effects_to_undo(fold(store, row), to), to)
+    return _preview(store, row, core.effects_to_undo(fold(store, row), to), to)
 
 
-def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -> RollbackPlan:
+def _preview(store: Store, row: RunRow, effects: list[Effect], to: str | None) -> RollbackPreview:
     started = list(children(store, row.run_id))
     undone = [effect.record.last_seq for effect in effects if effect.fate is Fate.UNDO]
-    return RollbackPlan(
+    return RollbackPreview(
         run_id=row.run_id,
         flow=row.flow,
         status=str(row.status),
@@ -237,7 +237,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     effects = core.effects_to_undo(past, wanted.to)
     stays = core.left_as_they_are(effects)
     if (stays or where_else(row)) and not confirm:
-        raise _unconfirmed(_planned(store, row, effects, wanted.to))
+        raise _unconfirmed(_preview(store, row, effects, wanted.to))
     at_us = store.now_us()
     drafts, keys = ([], []) if row.owner is None else doubts_of_the_dead(past, at_us)
     wanted = msgspec.structs.replace(wanted, stays=stays)
@@ -250,7 +250,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     return Write(lease, drafts, row=changes, changes=[*keys, *posts, *RUN_ENDS])
 
 
-def _unconfirmed(plan: RollbackPlan) -> UsageError:
+def _unconfirmed(plan: RollbackPreview) -> UsageError:
     more = () if plan.to is None else ("--to", plan.to)
     return UsageError(
         f"{plan}\nNothing was changed. What cannot be undone, or might be undone twice, has to be "

@@ -407,10 +407,10 @@ def _rollback(
     rest is executed anew.
     """
     store = session.store()
-    plan = run_rollback.plan(store, run_id, to)
+    plan = run_rollback.preview_rollback(store, run_id, to)
     if only_plan:
         if session.as_json:
-            session.answer(plan=plan, answer=None, next=[])
+            session.answer(preview=plan, answer=None, next=[])
         else:
             session.say(str(plan))
         return OK
@@ -423,7 +423,7 @@ def _rollback(
     run = run_line(session, run_id)
     go_on = [run] if answer.goes_on and run is not None else []
     if session.as_json:
-        session.answer(plan=plan, answer=msgspec.to_builtins(answer), next=go_on)
+        session.answer(preview=plan, answer=msgspec.to_builtins(answer), next=go_on)
         return OK
     session.say(f"{answer.did}.")
     if answer.goes_on:
@@ -433,7 +433,7 @@ def _rollback(
     return OK
 
 
-def _question(plan: run_rollback.RollbackPlan) -> str:
+def _question(plan: run_rollback.RollbackPreview) -> str:
     if plan.confirm:
         return "Some of it cannot be undone. Roll it back all the same?"
     return "Roll it back?"

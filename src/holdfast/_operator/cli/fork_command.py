@@ -62,7 +62,7 @@ def _fork(
     flow = _flow(module, existing_row(store, run_id).flow)
     if given is not None and flow is not None:
         given, checked = typed_arguments(flow, given), True
-    planned = fork.plan(
+    planned = fork.plan_fork(
         store,
         run_id,
         new_run_id,

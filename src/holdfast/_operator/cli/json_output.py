@@ -22,7 +22,7 @@ from holdfast._operator.act.garbage_collection import Collected
 from holdfast._operator.act.memory_admin import MemoView
 from holdfast._operator.act.message_actions import Answered, Sent
 from holdfast._operator.act.queue_admin import Resumed
-from holdfast._operator.act.run_rollback import RollbackPlan
+from holdfast._operator.act.run_rollback import RollbackPreview
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.act.store_move import Remembered
 from holdfast._operator.explain.doctor import Checkup
@@ -173,7 +173,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "next": Field(list[str], "the command that lets it go on"),
         "exit_code": _CODE,
     },
-    "preflight": {"preflight": Field(ResumePreview)},
+    "preflight": {"preview": Field(ResumePreview)},
     "questions": {"questions": Field(list[QuestionView], "each with the commands that answer it")},
     "queue": {"queue": Field(QueueView)},
     "queues": {
@@ -192,7 +192,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "refused": Field(int, "how many of them were left as they are"),
     },
     "rollback": {
-        "plan": Field(RollbackPlan),
+        "preview": Field(RollbackPreview),
         "answer": Field(Answer | None, "null if only the plan was asked for"),
         "next": Field(list[str], "commands that perform it"),
     },

@@ -24,7 +24,7 @@ from holdfast._operator.cli.run_details import explained
 from holdfast._operator.cli.run_process import Order, Report
 from holdfast._operator.cli.session import Session, command, console
 from holdfast._operator.cli.supervisor import Child, Supervisor
-from holdfast._operator.read import preflight, run_views
+from holdfast._operator.read import resume_preview, run_views
 from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import clipped, count, length, shown
 from holdfast._stores.contract import Store
@@ -169,11 +169,12 @@ def _preflight(session: Session, run_id: str, app: str | None) -> None:
     store = session.store()
     row = existing_row(store, run_id)
     if app is None:
-        told = preflight.report(store, row, preflight.replayed_history(store, row), None)
+        past = resume_preview.replayed_history(store, row)
+        told = resume_preview.preview_resume(store, row, past, None)
     else:
         told = _with_code(session, run_id, app)
     if session.as_json:
-        session.answer(preflight=msgspec.to_builtins(told))
+        session.answer(preview=msgspec.to_builtins(told))
         return
     session.say(_report_text(told))
 

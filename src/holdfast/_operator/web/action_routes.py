@@ -131,13 +131,13 @@ def rollback(ask: Ask) -> response_models.Acted:
     """Undo what a run did, or what came after a step."""
     asked: request_models.Rollback = ask.body
     store = _store_at_expected_version(ask)
-    plan = rollbacks.plan(store, ask.query.id, asked.to)
-    if plan.confirm and not asked.confirm:
-        stays = [f"{it.step} ({it.means})" for it in plan.effects if it.fate != "undo"]
+    preview = rollbacks.preview_rollback(store, ask.query.id, asked.to)
+    if preview.confirm and not asked.confirm:
+        stays = [f"{it.step} ({it.means})" for it in preview.effects if it.fate != "undo"]
         raise ConfirmationRequired(
             ask.query.id,
             "what cannot be undone, or might be undone twice, stays as it is",
-            stays or [plan.elsewhere],
+            stays or [preview.elsewhere],
             ['send "confirm": true'],
         )
     told = rollbacks.rollback(

@@ -236,7 +236,7 @@ ROUTES = [
         "Entries of a run as they come: events entry, run, end.",
         Tail,
         bytes,
-        request_models.TailQuery,
+        request_models.HistoryStreamQuery,
         kind="stream",
     ),
     Route(

@@ -23,9 +23,9 @@ ENTRY_BYTES = 200
 READ_AT_ONCE, SOUGHT_AT_ONCE = 50, 2000
 
 
-def entries(ask: Ask) -> response_models.Entries:
+def history(ask: Ask) -> response_models.HistoryTold:
     """Show some entries of a journal; only that part of it is read."""
-    asked: request_models.EntriesQuery = ask.query
+    asked: request_models.HistoryQuery = ask.query
     last = run_views.existing_row(ask.store, asked.id).last_seq
     chosen: list[response_models.EntryData] = []
     at, size = asked.after, 0
@@ -41,10 +41,10 @@ def entries(ask: Ask) -> response_models.Entries:
             break
     else:
         at = last
-    return response_models.Entries(entries=chosen, next=at if at < last else None, last=last)
+    return response_models.HistoryTold(entries=chosen, next=at if at < last else None, last=last)
 
 
-def _following(store: Store, asked: request_models.EntriesQuery, last: int) -> Iterator[EntryView]:
+def _following(store: Store, asked: request_models.HistoryQuery, last: int) -> Iterator[EntryView]:
     """Yield the entries of a journal, read a part at a time."""
     at = asked.after
     part = min(READ_AT_ONCE, asked.limit) if asked.step is None else SOUGHT_AT_ONCE

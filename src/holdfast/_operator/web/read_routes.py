@@ -21,9 +21,9 @@ from holdfast._operator.explain import (
 )
 from holdfast._operator.read import (
     audit_log as audits,
-    preflight as preflights,
     question_views,
     queue_views,
+    resume_preview,
     run_views,
     snapshots as snapshots_of,
     timeline as timelines,
@@ -33,7 +33,7 @@ from holdfast._operator.read.step_views import step_views, steps_of
 from holdfast._operator.web import request_models, response_models
 from holdfast._operator.web.access_tokens import Role
 from holdfast._operator.web.http_responses import Problem
-from holdfast._operator.web.journals import clipped, entries
+from holdfast._operator.web.journals import clipped, history
 from holdfast._operator.web.routes import API, Ask, Route
 from holdfast._stores import lineage
 from holdfast._stores.addresses import shown
@@ -212,11 +212,11 @@ def state(ask: Ask) -> response_models.State:
     return response_models.State(state=msgspec.structs.replace(found, state=kept))
 
 
-def differences(ask: Ask) -> response_models.Differences:
+def state_diff(ask: Ask) -> response_models.StateDiff:
     """Show what changed between two snapshots."""
-    asked: request_models.DifferencesQuery = ask.query
+    asked: request_models.StateDiffQuery = ask.query
     found = snapshots_of.compared(ask.store, asked.id, asked.from_, asked.to, path=asked.path)
-    return response_models.Differences(
+    return response_models.StateDiff(
         before=found.before, after=found.after, differences=found.differences, cut=found.cut
     )
 
@@ -224,31 +224,28 @@ def differences(ask: Ask) -> response_models.Differences:
 # -- before deciding ---------------------------------------------------------------------------
 
 
-def preflight(ask: Ask) -> response_models.PreflightTold:
+def preview_resume(ask: Ask) -> response_models.ResumePreviewTold:
     """Explain what a run would find if it went on now, as far as the journal alone can tell."""
     row = run_views.existing_row(ask.store, ask.query.id)
-    past = preflights.replayed_history(ask.store, row)
-    return response_models.PreflightTold(preflight=preflights.report(ask.store, row, past, None))
+    past = resume_preview.replayed_history(ask.store, row)
+    preview = resume_preview.preview_resume(ask.store, row, past, None)
+    return response_models.ResumePreviewTold(preview=preview)
 
 
-def rollback_plan(ask: Ask) -> response_models.RollbackTold:
+def preview_rollback(ask: Ask) -> response_models.RollbackPreviewTold:
     """Return what a rollback would do."""
-    return response_models.RollbackTold(
-        plan=run_rollback.plan(ask.store, ask.query.id, ask.query.to)
-    )
+    preview = run_rollback.preview_rollback(ask.store, ask.query.id, ask.query.to)
+    return response_models.RollbackPreviewTold(preview=preview)
 
 
-def fork_plan(ask: Ask) -> response_models.ForkTold:
+def preview_fork(ask: Ask) -> response_models.ForkPreviewTold:
     """Say which effects a fork would repeat."""
     asked: request_models.ForkQuery = ask.query
-    planned = forks.plan(
-        ask.store, asked.id, asked.new_run_id or "planned", before=asked.before, actor=ask.actor
+    new_run_id = asked.new_run_id or "preview"
+    preview = forks.preview_fork(
+        ask.store, asked.id, new_run_id, before=asked.before, actor=ask.actor
     )
-    return response_models.ForkTold(
-        origin=asked.id,
-        before=planned.facts.before,
-        effects=[response_models.Repeat(it.step, it.what) for it in planned.repeats],
-    )
+    return response_models.ForkPreviewTold(preview=preview)
 
 
 # -- all runs ----------------------------------------------------------------------------------
@@ -371,9 +368,9 @@ ROUTES: list[Route] = _ALL + [
         (
             "run/history",
             "Entries of a journal.",
-            entries,
-            response_models.Entries,
-            request_models.EntriesQuery,
+            history,
+            response_models.HistoryTold,
+            request_models.HistoryQuery,
         ),
         (
             "run/timeline",
@@ -399,29 +396,29 @@ ROUTES: list[Route] = _ALL + [
         (
             "run/state-diff",
             "What changed between two snapshots.",
-            differences,
-            response_models.Differences,
-            request_models.DifferencesQuery,
+            state_diff,
+            response_models.StateDiff,
+            request_models.StateDiffQuery,
         ),
         (
             "run/preview-resume",
             "What it would find if it went on now.",
-            preflight,
-            response_models.PreflightTold,
+            preview_resume,
+            response_models.ResumePreviewTold,
             request_models.RunQuery,
         ),
         (
             "run/preview-rollback",
             "What a rollback would do.",
-            rollback_plan,
-            response_models.RollbackTold,
+            preview_rollback,
+            response_models.RollbackPreviewTold,
             request_models.RollbackQuery,
         ),
         (
             "run/preview-fork",
             "What a fork would repeat.",
-            fork_plan,
-            response_models.ForkTold,
+            preview_fork,
+            response_models.ForkPreviewTold,
             request_models.ForkQuery,
         ),
     )

@@ -68,7 +68,7 @@ class StepsQuery(Asked):
     limit: Annotated[int, Meta(ge=1, le=2000)] = 200
 
 
-class EntriesQuery(Asked):
+class HistoryQuery(Asked):
     """Which entries of a journal."""
 
     id: Id
@@ -79,7 +79,7 @@ class EntriesQuery(Asked):
     """Whether values over 64 KiB are shown whole."""
 
 
-class TailQuery(Asked):
+class HistoryStreamQuery(Asked):
     """From which entry on; the header Last-Event-ID comes first."""
 
     id: Id
@@ -95,7 +95,7 @@ class StateQuery(Asked):
     full: bool = False
 
 
-class DifferencesQuery(Asked):
+class StateDiffQuery(Asked):
     """Between which snapshots."""
 
     id: Id

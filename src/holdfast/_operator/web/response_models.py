@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast._features.drift.comparison import ResumePreview
 from holdfast._features.watchdog.model import Finding
-from holdfast._operator.act.run_rollback import RollbackPlan
+from holdfast._operator.act.fork import ForkPreview
+from holdfast._operator.act.run_rollback import RollbackPreview
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.explain.causes import Cause
 from holdfast._operator.explain.doubts import DoubtView
@@ -99,7 +100,7 @@ class EntryData(msgspec.Struct):
     """What the entry says. A value that is too large is `{"…clipped": bytes}`."""
 
 
-class Entries(Told, kw_only=True):
+class HistoryTold(Told, kw_only=True):
     """Some entries of a journal."""
 
     entries: list[EntryData]
@@ -127,7 +128,7 @@ class State(Told, kw_only=True):
     state: StateView
 
 
-class Differences(Told, kw_only=True):
+class StateDiff(Told, kw_only=True):
     """What changed between two snapshots."""
 
     before: SnapshotView
@@ -137,31 +138,22 @@ class Differences(Told, kw_only=True):
     """Whether there are more than are listed."""
 
 
-class PreflightTold(Told, kw_only=True):
+class ResumePreviewTold(Told, kw_only=True):
     """What a run would find if it went on now."""
 
-    preflight: ResumePreview
+    preview: ResumePreview
 
 
-class RollbackTold(Told, kw_only=True):
+class RollbackPreviewTold(Told, kw_only=True):
     """What a rollback would do."""
 
-    plan: RollbackPlan
+    preview: RollbackPreview
 
 
-class Repeat(msgspec.Struct):
-    """An effect that would be executed again."""
-
-    step: str
-    what: str
-
-
-class ForkTold(Told, kw_only=True):
+class ForkPreviewTold(Told, kw_only=True):
     """What a fork would repeat."""
 
-    origin: str
-    before: str
-    effects: list[Repeat]
+    preview: ForkPreview
 
 
 class Pending(Told, kw_only=True):

@@ -13,7 +13,7 @@ import { resume } from "./resume.js";
 import { failed, ready } from "../lib/shell.js";
 import { doubtsOf, settle } from "./settle.js";
 
-/** @import { Fork, RollbackPlan, Rollback, RunView } from "../lib/api-types.js" */
+/** @import { Fork, RollbackPreview, Rollback, RunView } from "../lib/api-types.js" */
 /** @import { Context, Effect } from "./decision.js" */
 
 const OPEN = new Set(["queued", "running", "waiting", "held"]);
@@ -165,7 +165,7 @@ function rollback(context) {
     ],
     button: "Show the plan",
     send: async ({ to, reason }) => {
-      const { plan } = await get("run/preview-rollback", { id: run.run_id, to });
+      const { preview: plan } = await get("run/preview-rollback", { id: run.run_id, to });
       return planned(context, plan, { to, reason: reason ?? "" });
     },
   });
@@ -173,7 +173,7 @@ function rollback(context) {
 
 /**
  * @param {Context} context
- * @param {RollbackPlan} plan
+ * @param {RollbackPreview} plan
  * @param {Rollback} body
  */
 function planned(context, plan, body) {
@@ -218,7 +218,7 @@ function fork(context) {
     ],
     button: "Show what it would repeat",
     send: async (body) => {
-      const plan = await get("run/preview-fork", { id: run.run_id, before: body.before, new_run_id: body.new_run_id });
+      const { preview: plan } = await get("run/preview-fork", { id: run.run_id, before: body.before, new_run_id: body.new_run_id });
       return repeats(context, plan.effects, /** @type {Fork} */ (body));
     },
   });

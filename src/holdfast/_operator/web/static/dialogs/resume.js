@@ -28,7 +28,7 @@ const MEANS = {
  *  @param {Context} context */
 export async function resume(context) {
   const { run } = context;
-  const would = get("run/preview-resume", { id: run.run_id }).then(({ preflight }) => found(preflight));
+  const would = get("run/preview-resume", { id: run.run_id }).then(({ preview }) => found(preview));
   const seen = await would.catch((error) => unread("What it would find if it went on now", error));
   /** @type {Resume} */
   let sent = {};
@@ -100,19 +100,19 @@ function again(context, body) {
 }
 
 /** What the run would find: what changed meanwhile, what is executed again, what is in doubt.
- *  @param {ResumePreview} preflight */
-function found(preflight) {
+ *  @param {ResumePreview} preview */
+function found(preview) {
   /** @type {[string, Child[]][]} */
   const parts = [
-    ["Changed meanwhile", preflight.changes.map(changed)],
-    ["Executed again, since no outcome is recorded", preflight.redone.map((step) => el("code", null, step))],
-    ["In doubt", preflight.in_doubt.map((step) => el("code", null, step))],
+    ["Changed meanwhile", preview.changes.map(changed)],
+    ["Executed again, since no outcome is recorded", preview.redone.map((step) => el("code", null, step))],
+    ["In doubt", preview.in_doubt.map((step) => el("code", null, step))],
   ];
-  const title = preflight.died ? "its process died" : `last entry ${words(preflight.last)}`;
+  const title = preview.died ? "its process died" : `last entry ${words(preview.last)}`;
   return el(
     "section",
-    { class: "preflight", "aria-label": "What it would find" },
-    el("p", { class: "faint" }, `${length(preflight.gap_s)} without an entry (${title}).`),
+    { class: "resume-preview", "aria-label": "What it would find" },
+    el("p", { class: "faint" }, `${length(preview.gap_s)} without an entry (${title}).`),
     parts.filter(([, items]) => items.length).map(([name, items]) => [el("h3", null, name), el("ul", null, items.map((item) => el("li", null, item)))]),
   );
 }

@@ -132,15 +132,6 @@ export interface Difference {
   after: any;
 }
 
-/** What changed between two snapshots. */
-export interface Differences {
-  version: number;
-  before: SnapshotView;
-  after: SnapshotView;
-  differences: Difference[];
-  cut: boolean;
-}
-
 /** An effect that may or may not have happened, in a run that is held for it. */
 export interface DoubtView {
   run_id: string;
@@ -154,14 +145,6 @@ export interface DoubtView {
   verdict: string;
   policy: string;
   etag: string;
-}
-
-/** Some entries of a journal. */
-export interface Entries {
-  version: number;
-  entries: EntryData[];
-  next: number | null;
-  last: number;
 }
 
 /** An entry of a journal. */
@@ -260,11 +243,16 @@ export interface Fork {
 }
 
 /** What a fork would repeat. */
-export interface ForkTold {
-  version: number;
+export interface ForkPreview {
   origin: string;
   before: string;
-  effects: Repeat[];
+  effects: RepeatedEffect[];
+}
+
+/** What a fork would repeat. */
+export interface ForkPreviewTold {
+  version: number;
+  preview: ForkPreview;
 }
 
 /** The fork that was made. */
@@ -285,6 +273,14 @@ export type Found = "duplicate_action" | "looping" | "partial_failure" | "runawa
 /** That the server answers; nothing else is said to somebody unknown. */
 export interface Health {
   ok: boolean;
+}
+
+/** Some entries of a journal. */
+export interface HistoryTold {
+  version: number;
+  entries: EntryData[];
+  next: number | null;
+  last: number;
 }
 
 /** Who asks, and what of. */
@@ -324,12 +320,6 @@ export interface PlannedUndo {
   undo_step: string;
   generation: number;
   business_key: string | null;
-}
-
-/** What a run would find if it went on now. */
-export interface PreflightTold {
-  version: number;
-  preflight: ResumePreview;
 }
 
 /** Something that a run asks, with all that is needed to answer it. */
@@ -403,8 +393,8 @@ export interface Reject {
   expected_number?: number | null;
 }
 
-/** An effect that would be executed again. */
-export interface Repeat {
+/** An effect that a fork may execute again. */
+export interface RepeatedEffect {
   step: string;
   what: string;
 }
@@ -430,6 +420,12 @@ export interface ResumePreview {
   unseen: string[];
 }
 
+/** What a run would find if it went on now. */
+export interface ResumePreviewTold {
+  version: number;
+  preview: ResumePreview;
+}
+
 /** Down to which step, and whether what cannot be undone may stay. */
 export interface Rollback {
   to?: string | null;
@@ -438,7 +434,7 @@ export interface Rollback {
 }
 
 /** What a rollback would do, in this order, and what it would leave as it is. */
-export interface RollbackPlan {
+export interface RollbackPreview {
   run_id: string;
   flow: string;
   status: string;
@@ -452,9 +448,9 @@ export interface RollbackPlan {
 }
 
 /** What a rollback would do. */
-export interface RollbackTold {
+export interface RollbackPreviewTold {
   version: number;
-  plan: RollbackPlan;
+  preview: RollbackPreview;
 }
 
 /** A run, and what a person needs to decide about it. */
@@ -677,6 +673,15 @@ export interface State {
   state: StateView;
 }
 
+/** What changed between two snapshots. */
+export interface StateDiff {
+  version: number;
+  before: SnapshotView;
+  after: SnapshotView;
+  differences: Difference[];
+  cut: boolean;
+}
+
 /** The state of a loop as a snapshot has it. */
 export interface StateView {
   seq: number;
@@ -821,14 +826,14 @@ export interface Reads {
   "trends": { asked: { hours?: number | string | null; flow?: string | null }; answer: TrendsTold };
   "run": { asked: { id: string | null; full?: boolean | number | null; steps?: number | string | null }; answer: Run };
   "run/steps": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null }; answer: Steps };
-  "run/history": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: Entries };
+  "run/history": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: HistoryTold };
   "run/timeline": { asked: { id: string | null }; answer: TimelineTold };
   "run/snapshots": { asked: { id: string | null }; answer: Snapshots };
   "run/state": { asked: { id: string | null; seq?: number | string | null; path?: string | null; full?: boolean | number | null }; answer: State };
-  "run/state-diff": { asked: { id: string | null; from: number | string | null; to: number | string | null; path?: string | null }; answer: Differences };
-  "run/preview-resume": { asked: { id: string | null }; answer: PreflightTold };
-  "run/preview-rollback": { asked: { id: string | null; to?: string | null }; answer: RollbackTold };
-  "run/preview-fork": { asked: { id: string | null; before: string | null; new_run_id?: string | null }; answer: ForkTold };
+  "run/state-diff": { asked: { id: string | null; from: number | string | null; to: number | string | null; path?: string | null }; answer: StateDiff };
+  "run/preview-resume": { asked: { id: string | null }; answer: ResumePreviewTold };
+  "run/preview-rollback": { asked: { id: string | null; to?: string | null }; answer: RollbackPreviewTold };
+  "run/preview-fork": { asked: { id: string | null; before: string | null; new_run_id?: string | null }; answer: ForkPreviewTold };
   "openapi.json": { asked: {}; answer: Record<string, any> };
 }
 

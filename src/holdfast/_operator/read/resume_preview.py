@@ -1,4 +1,4 @@
-"""The preflight report, a dry run of a resume, for a run that no process owns.
+"""The preview of a resume, a dry run, for a run that no process owns.
 
 Without code it reads the journal alone: how long the interruption lasted, which effects are in doubt
 and whose keys are too old, what will be executed again, and files that the run depends on. Comparisons
@@ -34,16 +34,16 @@ def replayed_history(store: Store, row: RunRow) -> History:
     return lineage.fold(store, row, skips)
 
 
-def report(
+def preview_resume(
     store: Store,
     row: RunRow,
     past: History,
     now: CodeNow | None,
-    seen: Sequence[Change] = (),
+    changed: Sequence[Change] = (),
     looked_at: frozenset[str] = frozenset(),
 ) -> ResumePreview:
     """Return what a run would find. `now` is what the code of this process says, None without it;
-    `seen` are facts that were looked at with it and have changed, `looked_at` the steps of all."""
+    `changed` are facts that were looked at with it and have changed, `looked_at` the steps of all."""
     at_us = store.now_us()
     changes = comparison.found(past, row.flow, now or CodeNow(), at_us)
     unseen: list[str] = []
@@ -51,7 +51,7 @@ def report(
         unseen.append("code, versions and expired results: the flow is not known in this process")
     elif not now.flow:
         unseen.append("the code of the flow: it is not known in this process, or has no source")
-    changes += seen
+    changes += changed
     for record in _watched(past):
         if record.key in looked_at:
             continue
