@@ -249,7 +249,7 @@ def over_http(client: Client, times: int) -> Iterator[Measured]:
             f"GET /api/v1/runs, {name}", functools.partial(client.get, path), times, LIST_MS
         )
     yield timed("GET / (the list page's shell)", lambda: client.get("/"), times, LIST_MS)
-    yield timed("GET /api/v1/inbox", lambda: client.get("/api/v1/inbox"), times, LIST_MS)
+    yield timed("GET /api/v1/pending", lambda: client.get("/api/v1/pending"), times, LIST_MS)
     yield timed("GET /api/v1/fleet", lambda: client.get("/api/v1/fleet"), times, None)
     run = f"?id={LONG}"
     fewer = max(3, times // 3)

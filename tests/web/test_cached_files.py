@@ -40,12 +40,14 @@ def test_a_second_visit_fetches_no_file(opens: Opens, stage: Stage):
 def test_another_page_fetches_only_what_is_new_to_it(opens: Opens, stage: Stage):
     tab = opens()
     known = {one["path"] for one in visit(tab, stage, "/fleet", "Fleet")}
-    inbox = visit(tab, stage, "/inbox", "Inbox")
-    fetched = {one["path"] for one in inbox if one["sent"] > 0}
-    assert app.static("pages/inbox.js") in fetched
+    pending = visit(tab, stage, "/pending", "Pending")
+    fetched = {one["path"] for one in pending if one["sent"] > 0}
+    assert app.static("pages/pending.js") in fetched
     assert not fetched & known
     other = tab.context.new_page()
-    assert [one["path"] for one in visit(other, stage, "/inbox", "Inbox") if one["sent"] > 0] == []
+    assert [
+        one["path"] for one in visit(other, stage, "/pending", "Pending") if one["sent"] > 0
+    ] == []
 
 
 def test_a_browser_that_reloads_asks_for_no_file_again(opens: Opens, stage: Stage):

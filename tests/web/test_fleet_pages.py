@@ -1,4 +1,4 @@
-"""Fleet, signals and findings in a real browser, of a worker that really works."""
+"""Fleet, trends and findings in a real browser, of a worker that really works."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_worker_that_dies_leaves_the_page(page: Page, stage: Stage):
 
 
 def test_plots_are_drawn_from_real_measures(page: Page, stage: Stage, shoot: Callable[..., Any]):
-    page.goto(stage.origin + "/signals?hours=1")
+    page.goto(stage.origin + "/trends?hours=1")
     for title in ("Step latency", "Error rate", "Throughput", "Cost", "Trace coverage"):
         plot = page.locator("figure").filter(has=page.get_by_role("heading", name=title))
         expect(plot.locator("svg[role=slider]")).to_be_visible()
@@ -123,7 +123,7 @@ def test_plots_are_drawn_from_real_measures(page: Page, stage: Stage, shoot: Cal
 
 
 def test_a_plot_is_read_by_keys_and_as_a_table(page: Page, stage: Stage):
-    page.goto(stage.origin + "/signals?hours=1")
+    page.goto(stage.origin + "/trends?hours=1")
     plot = page.locator("figure").filter(has=page.get_by_role("heading", name="Throughput"))
     slider = plot.get_by_role("slider")
     slider.focus()
@@ -137,7 +137,7 @@ def test_a_plot_is_read_by_keys_and_as_a_table(page: Page, stage: Stage):
 
 
 def test_another_time_and_one_flow(page: Page, stage: Stage):
-    page.goto(stage.origin + "/signals")
+    page.goto(stage.origin + "/trends")
     page.get_by_label("Flow").select_option("web-failing")
     page.get_by_label("6 h").check()
     expect(page).to_have_url(re.compile(r"hours=6&flow=web-failing"))
@@ -157,7 +157,7 @@ def test_findings_are_shown(page: Page, stage: Stage, shoot: Callable[..., Any])
 
 def test_in_the_dark(opens: Opens, stage: Stage, shoot: Callable[..., Any]):
     tab = opens(scheme="dark")
-    for name in ("inbox", "fleet", "findings"):
+    for name in ("pending", "fleet", "findings"):
         tab.goto(f"{stage.origin}/{name}")
         expect(tab.locator("#told")).not_to_be_empty()
         shoot(tab, name)
@@ -176,9 +176,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_what_is_empty_says_so(opens: Opens, bare: Stage, shoot: Callable[..., Any]):
     tab = opens(bare.address)
     for name, told in {
-        "inbox": "Nobody is waited for",
+        "pending": "Nobody is waited for",
         "fleet": "No worker is alive",
-        "signals": "Nothing was measured in this time",
+        "trends": "Nothing was measured in this time",
         "findings": "Nothing was found",
     }.items():
         tab.goto(f"{bare.origin}/{name}")
@@ -189,7 +189,7 @@ def test_what_is_empty_says_so(opens: Opens, bare: Stage, shoot: Callable[..., A
 def test_a_day_of_plots(opens: Opens, bare: Stage, shoot: Callable[..., Any]):
     write_a_day(f"{bare.folder}/runs.db")
     tab = opens(bare.address)
-    tab.goto(bare.origin + "/signals")
+    tab.goto(bare.origin + "/trends")
     saturation = tab.locator("figure").filter(has=tab.get_by_role("heading", name="Saturation"))
     # Nobody worked for an hour in the night: the line is interrupted, nothing is made up.
     expect(saturation.locator("svg[role=slider] polyline")).to_have_count(2)

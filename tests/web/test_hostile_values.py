@@ -87,7 +87,7 @@ def test_fields_that_every_object_has_are_shown(page: Page, hostile: Stage):
 
 def test_nothing_was_said_to_it(page: Page, hostile: Stage):
     at(page, hostile, "cut", "messages")
-    expect(page.get_by_role("tab", name="Said to it")).to_be_hidden()
+    expect(page.get_by_role("tab", name="Messages")).to_be_hidden()
     expect(page.get_by_role("tab", name="Steps")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#panel-steps")).to_be_visible()
 

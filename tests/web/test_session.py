@@ -92,7 +92,7 @@ def test_a_wrong_half_is_forgotten(page: Page, stage: Stage, watched: Watched):
     watched.expect(401)
     without_scripts(page, stage)
     page.evaluate("localStorage.setItem('holdfast-session', 'of-another-time')")
-    page.goto(stage.origin + "/inbox", wait_until="commit")
+    page.goto(stage.origin + "/pending", wait_until="commit")
     expect(page.get_by_label("Token")).to_be_visible()
     page.wait_for_function(f"{KEPT} === null")
 
@@ -101,7 +101,7 @@ def test_a_session_ended_elsewhere(opens: Opens, stage: Stage, watched: Watched)
     """Another tab of the browser signs out: this one asks for a token."""
     first = opens()
     second = watched.watch(first.context.new_page())
-    second.goto(stage.origin + "/inbox")
+    second.goto(stage.origin + "/pending")
     expect(second.locator("#actor")).to_contain_text("operator")
     watched.expect(401)
     first.get_by_role("button", name="Sign out").click()

@@ -21,7 +21,7 @@ def test_the_token_leaves_the_address_bar(page: Page, stage: Stage):
 def test_without_a_token_nothing_is_shown(opens: Opens, stage: Stage, watched: Watched):
     tab = opens(signs_in=False)
     watched.expect(401)
-    answered = tab.goto(stage.origin + "/inbox")
+    answered = tab.goto(stage.origin + "/pending")
     assert answered is not None
     assert answered.status == 401
     expect(tab.get_by_label("Token")).to_be_visible()
@@ -90,10 +90,10 @@ def test_who_is_signed_in_stays_so(
 def test_a_link_of_another_site_meets_the_session(opens: Opens, stage: Stage, watched: Watched):
     tab = opens()
     watched.expect(401)
-    led(tab, stage.origin + "/inbox")
+    led(tab, stage.origin + "/pending")
     expect(tab.locator("#actor")).to_contain_text("operator")
     expect(tab.locator(".toast")).to_have_count(0)
-    assert tab.url == stage.origin + "/inbox"
+    assert tab.url == stage.origin + "/pending"
 
 
 def test_a_token_pasted_into_a_page_that_is_signed_in(page: Page, stage: Stage):

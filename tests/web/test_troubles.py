@@ -49,7 +49,7 @@ def test_a_store_that_is_gone_is_said_once_and_for_as_long_as_it_lasts(
     expect(banner).to_have_count(0)
 
 
-def test_a_damaged_run_stands_in_the_inbox_and_takes_nothing_away(
+def test_a_damaged_run_stands_in_what_is_pending_and_takes_nothing_away(
     page: Page, stage: Stage, shoot: Callable[..., Any]
 ):
     store = SqliteStore(str(stage.folder / "runs.db"))
@@ -62,7 +62,7 @@ def test_a_damaged_run_stands_in_the_inbox_and_takes_nothing_away(
     harm = "UPDATE journal SET body = replace(body, '13', '14') WHERE id >> 32 = ?"
     connection.execute(harm, (row.run_no,))
     connection.close()
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     expect(page.get_by_role("article", name="Damaged: run bad")).to_contain_text("cannot be read")
     good = page.get_by_role("article", name="Approval of run good")
     expect(good.get_by_role("button", name="Approve…")).to_be_visible()
@@ -77,11 +77,11 @@ BROKEN = "the planted damage"
 PANELS = {
     # What fails: the page, the path of the API, what the page must say could not be read, and what it
     # says when it has read that there is nothing.
-    "needs: inbox": ("/", "pending", "Questions, approvals and doubts could not be read", None),
+    "needs: pending": ("/", "pending", "Questions, approvals and doubts could not be read", None),
     "needs: held": ("/", "runs?status=held", "Held runs could not be read", None),
     "needs: failed": ("/", "runs?status=failed", "Failed runs could not be read", None),
     "list": ("/", "runs?limit=50", "The list of runs could not be read", "No runs yet"),
-    "inbox": ("/inbox", "pending", "The inbox could not be read", "Nobody is waited for"),
+    "pending": ("/pending", "pending", "What is pending could not be read", "Nobody is waited for"),
     "findings": (
         "/findings",
         "findings",
@@ -95,8 +95,8 @@ PANELS = {
         "Who changed queues, schedules and tokens could not be read",
         "Nobody has, in the last 90 days",
     ),
-    "signals": (
-        "/signals",
+    "trends": (
+        "/trends",
         "trends",
         "What was measured could not be read",
         "Nothing was measured",
@@ -179,7 +179,7 @@ def test_counts_that_cannot_be_read_are_no_nought(page: Page, stage: Stage, watc
     breaks(page, "pending")
     breaks(page, "findings")
     page.goto(stage.origin + "/fleet")
-    for name in ("inbox", "findings"):
+    for name in ("pending", "findings"):
         expect(page.locator(f"nav [data-count={name}]")).to_have_text("?")
     page.unroute_all()
     page.reload()

@@ -440,7 +440,7 @@ def test_fault_96_and_it_is_still_the_same_text(
 
 
 def test_fault_96_shells_hold_no_data(patient: None, operator: Person, hostile: list[str]):
-    for path in ("/", "/run", "/inbox", "/fleet", "/signals", "/findings"):
+    for path in ("/", "/run", "/pending", "/fleet", "/trends", "/findings"):
         body = operator.client.ask("GET", path, operator.headers).body
         assert not any(text.encode() in body for text in CORPUS if text != "<!--<script>")
 

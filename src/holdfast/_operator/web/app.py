@@ -45,9 +45,9 @@ HERE = Path(__file__).parent
 PAGES = {
     "/": "runs.html",
     "/run": "run.html",
-    "/inbox": "inbox.html",
+    "/pending": "pending.html",
     "/fleet": "fleet.html",
-    "/signals": "signals.html",
+    "/trends": "trends.html",
     "/findings": "findings.html",
 }
 SIGN_IN = "sign-in.html"

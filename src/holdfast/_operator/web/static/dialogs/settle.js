@@ -143,7 +143,7 @@ function late(doubt, { run, changed }) {
   return (/** @type {any} */ error) => tooLate(error, run ?? { ...doubt, status: "held", held_reason: "in_doubt" }, changed);
 }
 
-/** A doubt as a card of the inbox.
+/** A doubt as a card of the page Pending.
  *  @param {DoubtView} doubt
  *  @param {{ changed: () => any, mayAct: boolean }} options */
 export function doubtCard(doubt, { changed, mayAct }) {

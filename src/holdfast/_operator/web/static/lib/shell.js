@@ -120,12 +120,12 @@ function countSoon() {
 export async function refreshCounts() {
   counting = 0;
   countedMs = Date.now();
-  const [inbox, findings] = await Promise.allSettled([get("pending"), get("findings")]);
-  if (inbox.status === "fulfilled") {
-    const { questions = [], doubts = [], troubles = [] } = inbox.value;
+  const [pending, findings] = await Promise.allSettled([get("pending"), get("findings")]);
+  if (pending.status === "fulfilled") {
+    const { questions = [], doubts = [], troubles = [] } = pending.value;
     const waiting = questions.length + doubts.length + troubles.length;
-    showCount("inbox", waiting, "waiting for a person");
-  } else showUnknown("inbox", inbox.reason, "What waits for a person");
+    showCount("pending", waiting, "waiting for a person");
+  } else showUnknown("pending", pending.reason, "What waits for a person");
   if (findings.status === "fulfilled") {
     const { findings: found = [], complete } = findings.value;
     const open = found.filter((one) => one.open !== false).length;
@@ -148,7 +148,7 @@ function showCount(name, value, meaning, atLeast = false) {
   place.hidden = !value && !atLeast;
   const least = atLeast ? "at least " : "";
   set(place, "aria-label", place.hidden ? null : `${least}${number(value)} ${meaning}`);
-  if (name === "inbox") document.title = titled(value);
+  if (name === "pending") document.title = titled(value);
 }
 
 /** A count that could not be read is no nought.
@@ -342,10 +342,10 @@ function start() {
     if (link.pathname === location.pathname) set(link, "aria-current", "page");
   }
   shortcut("g r", "Go to the runs", () => location.assign("/"));
-  shortcut("g i", "Go to the inbox", () => location.assign("/inbox"));
+  shortcut("g p", "Go to what is pending", () => location.assign("/pending"));
   shortcut("g d", "Go to the findings", () => location.assign("/findings"));
   shortcut("g f", "Go to the fleet", () => location.assign("/fleet"));
-  shortcut("g s", "Go to the signals", () => location.assign("/signals"));
+  shortcut("g t", "Go to the trends", () => location.assign("/trends"));
   shortcut("/", "Jump to a run by its id, or search", search);
   shortcut("?", "Show these keys", help);
   document.addEventListener("keydown", pressed);

@@ -36,11 +36,11 @@ export async function needs() {
   };
   const answers = await Promise.allSettled(Object.values(asked));
   const given = /** @type {any[]} */ (answers.map((one) => (one.status === "fulfilled" ? one.value : {})));
-  const [inbox, held, broken] = /** @type {[Partial<Pending>, Partial<Runs>, Partial<Runs>]} */ (given);
+  const [pending, held, broken] = /** @type {[Partial<Pending>, Partial<Runs>, Partial<Runs>]} */ (given);
   const missing = Object.keys(asked)
     .map((what, at) => ({ what, error: /** @type {any} */ (answers[at]).reason }))
     .filter(({ error }) => error && error.status !== 401);
-  const lines = gathered(inbox, broken.runs ?? []);
+  const lines = gathered(pending, broken.runs ?? []);
   if (!lines.length && !missing.length) return null;
   const counts = held.counts ?? {};
   const section = el(
@@ -50,7 +50,7 @@ export async function needs() {
       "div",
       { class: "spread" },
       el("h2", { id: "needs-title" }, "Needs a person"),
-      totals(counts, inbox),
+      totals(counts, pending),
     ),
     missing.map(({ what, error }) => unread(what, error)),
     el("ul", null, lines.slice(0, SHOWN).map(line)),
@@ -60,16 +60,16 @@ export async function needs() {
 }
 
 /** One line per cause, the most pressing first: what holds twelve runs is one thing to decide.
- *  @param {Partial<Pending>} inbox
+ *  @param {Partial<Pending>} pending
  *  @param {RunSummary[]} broken
  *  @returns {Need[]} */
-function gathered(inbox, broken) {
+function gathered(pending, broken) {
   /** @type {Map<string, Need>} */
   const lines = new Map();
   const add = (/** @type {string} */ id, /** @type {Omit<Need, "id">} */ told) => lines.has(id) || lines.set(id, { id, ...told });
-  const causes = inbox.held ?? [];
+  const causes = pending.held ?? [];
   const others = new Map(causes.map(({ runs, total }) => [runs[0], total - 1]));
-  for (const doubt of inbox.doubts ?? []) {
+  for (const doubt of pending.doubts ?? []) {
     add(
       doubt.run_id,
       {
@@ -82,14 +82,14 @@ function gathered(inbox, broken) {
       },
     );
   }
-  for (const { run_id: id, error } of inbox.troubles ?? []) {
+  for (const { run_id: id, error } of pending.troubles ?? []) {
     add(id, { status: "held", reason: "corrupt", what: `It may wait for somebody, and cannot be read: ${error}` });
   }
   for (const { reason, runs, total, flow, since, what } of causes) {
     const told = total > 1 ? `One cause: ${what}.` : MEANINGS[reason] ?? words(reason);
     add(runs[0], { status: "held", reason, flow, at: since, more: total - 1, what: told });
   }
-  for (const asks of inbox.questions ?? []) {
+  for (const asks of pending.questions ?? []) {
     const isApproval = asks.kind === "approval";
     const what = isApproval ? `Asks to approve ${asks.effect ?? asks.name}.` : `Asks: ${asks.text}`;
     add(asks.run_id, { status: "waiting", reason: asks.kind, at: asks.asked_at, what });
@@ -111,12 +111,12 @@ function gathered(inbox, broken) {
 
 /**
  * @param {Record<string, number>} counts
- * @param {Partial<Pending>} inbox
+ * @param {Partial<Pending>} pending
  */
-function totals(counts, inbox) {
-  const waiting = (inbox.questions ?? []).length + (inbox.doubts ?? []).length;
+function totals(counts, pending) {
+  const waiting = (pending.questions ?? []).length + (pending.doubts ?? []).length;
   const links = [];
-  if (waiting) links.push(el("a", { href: "/inbox" }, `Inbox: ${number(waiting)}`));
+  if (waiting) links.push(el("a", { href: "/pending" }, `Pending: ${number(waiting)}`));
   for (const status of ["held", "failed"]) {
     if (counts[status]) links.push(el(
       "a",

@@ -57,7 +57,7 @@ const TABS = {
   journal: "Journal",
   values: "Input and result",
   snapshots: "Snapshots",
-  messages: "Said to it",
+  messages: "Messages",
 };
 
 const id = new URLSearchParams(location.search).get("id") ?? "";

@@ -1,4 +1,4 @@
-// The signals of the fleet over time: latency, errors, throughput, cost, trace coverage, saturation.
+// The trends of the fleet over time: latency, errors, throughput, cost, trace coverage, saturation.
 // They come from what every process that executes runs has measured, and stand in the store.
 // @ts-check
 
@@ -10,7 +10,7 @@ import { failed, onChange, reading, ready } from "../lib/shell.js";
 
 /** @import { Series, Trends } from "../lib/api-types.js" */
 /** @import { About, Curve } from "../lib/plots.js" */
-/** @typedef {Omit<About, "series"> & { series: (Curve & { of: keyof Series })[], sum: (totals: Series) => string, more?: (series: Series, at: number) => string }} Signal */
+/** @typedef {Omit<About, "series"> & { series: (Curve & { of: keyof Series })[], sum: (totals: Series) => string, more?: (series: Series, at: number) => string }} Trend */
 
 const EVERY_MS = 15000;
 /** @type {(value: number) => string} */
@@ -23,8 +23,8 @@ const last = (list) => (list?.length ? list[0] : null);
 const known = (value, format) => (value === null || value === undefined ? "" : format(value));
 
 /** What is plotted: names in the series of the API, how it looks, and what stands above it.
- *  @type {Signal[]} */
-const SIGNALS = [
+ *  @type {Trend[]} */
+const TRENDS = [
   {
     title: "Step latency", means: "How long attempts of steps took.", format: millis,
     series: [{ of: "step_p50_ms", name: "median", hue: "hue-1" }, { of: "step_p95_ms", name: "95 % are below", hue: "hue-2" }],
@@ -76,7 +76,7 @@ const SIGNALS = [
     sum: () => "",
   },
 ];
-const PLOTS = SIGNALS.map((of) => ({ of, made: plot(of) }));
+const PLOTS = TRENDS.map((of) => ({ of, made: plot(of) }));
 
 const ranges = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("[name=hours]"))];
 const flow = byId("flow", HTMLSelectElement);

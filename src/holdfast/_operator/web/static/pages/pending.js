@@ -1,4 +1,4 @@
-// The inbox: what waits for a person. Doubts first, then approvals, then questions.
+// Pending: what waits for a person. Doubts first, then approvals, then questions.
 //
 // A card that is there stays as it is while others come and go, so that nothing moves under the
 // hands of somebody who is typing an answer.
@@ -32,7 +32,7 @@ let mayAct = false;
 let known = { questions: [], doubts: [], troubles: [] };
 
 function look() {
-  return reading(list, "The inbox", async () => {
+  return reading(list, "What is pending", async () => {
     known = await get("pending", { limit: SHOWN });
     draw();
   });

@@ -1,5 +1,5 @@
-"""The inbox in a real browser: questions, approvals and doubts, and what happens when two people, or
-a person and the run, are at it at the same time."""
+"""The page Pending in a real browser: questions, approvals and doubts, and two people, or a person and
+the run, that are at it at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _worker(stage: Stage) -> Iterator[None]:
 
 
 def card(page: Page, run_id: str) -> Locator:
-    """The card of a run in the inbox."""
+    """The card of a run in what is pending."""
     return page.locator("article.card").filter(has=page.get_by_text(run_id, exact=True))
 
 
@@ -57,11 +57,11 @@ def entries(stage: Stage, run_id: str, kind: str) -> list[Any]:
 
 def test_a_doubt_is_settled_as_done(page: Page, stage: Stage, shoot: Callable[..., Any]):
     in_doubt(stage, "doubt-done")
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     doubt = card(page, "doubt-done")
     expect(doubt).to_contain_text("order:doubt-done")  # The key that the other side has seen.
     expect(doubt).to_contain_text('"cents": 4200')
-    shoot(page, "inbox")
+    shoot(page, "pending")
     doubt.get_by_role("button", name="Settle").click()
     opened = dialog(page)
     expect(opened).to_contain_text("may or may not have happened")
@@ -81,7 +81,7 @@ def test_a_doubt_is_settled_as_done(page: Page, stage: Stage, shoot: Callable[..
 
 def test_it_did_not_happen_wants_a_second_word(page: Page, stage: Stage):
     in_doubt(stage, "doubt-not")
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     card(page, "doubt-not").get_by_role("button", name="Settle").click()
     opened = dialog(page)
     opened.get_by_label("It did not happen").check()
@@ -100,7 +100,7 @@ def test_a_doubt_that_somebody_else_settled(page: Page, stage: Stage, watched: W
     from holdfast import Done
 
     in_doubt(stage, "doubt-late")
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     card(page, "doubt-late").get_by_role("button", name="Settle").click()
     opened = dialog(page)
     opened.get_by_label("Give it up").check()
@@ -119,7 +119,7 @@ def test_a_doubt_that_somebody_else_settled(page: Page, stage: Stage, watched: W
 
 def test_an_approval_is_given(page: Page, stage: Stage, shoot: Callable[..., Any]):
     question = asks_to_pay(stage, "pay-given", 7)
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     shown = card(page, "pay-given")
     expect(shown).to_contain_text('"amount": 7')
     expect(shown).to_contain_text(question.digest)
@@ -138,7 +138,7 @@ def test_an_approval_is_refused_because_the_arguments_changed(
     page: Page, stage: Stage, watched: Watched, shoot: Callable[..., Any]
 ):
     first = asks_to_pay(stage, "pay-changed", 7)
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     card(page, "pay-changed").get_by_role("button", name="Approve").click()
     opened = dialog(page)
     expect(opened).to_contain_text('"amount": 7')
@@ -167,7 +167,7 @@ def test_an_approval_is_refused_because_the_arguments_changed(
 
 def test_an_approval_is_refused_by_a_person(page: Page, stage: Stage):
     asks_to_pay(stage, "pay-refused", 9)
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     card(page, "pay-refused").get_by_role("button", name="Refuse").click()
     opened = dialog(page)
     opened.get_by_label("Reason").fill("too much")
@@ -185,7 +185,7 @@ def test_questions_are_answered_by_the_field_that_fits(
 ):
     stage.submit(flows.question, "asks", "flyers")
     asked(stage, "asks")
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/pending")
     shown = card(page, "asks")
     shown.get_by_role("button", name="Answer").click()
     expect(shown).to_contain_text("Choose one.")
@@ -210,7 +210,7 @@ def test_two_tabs_answer_and_the_first_wins(opens: Opens, stage: Stage, watched:
     asked(stage, "two-tabs")
     tabs = [opens(), opens()]
     for tab, colour in zip(tabs, ("red", "green"), strict=True):
-        tab.goto(stage.origin + "/inbox")
+        tab.goto(stage.origin + "/pending")
         card(tab, "two-tabs").get_by_label(colour).check()
     # The second tab hears of nothing any more, as on a bad line: it still shows the question.
     tabs[1].route("**/api/v1/pending*", lambda route: None)
@@ -227,12 +227,12 @@ def test_two_tabs_answer_and_the_first_wins(opens: Opens, stage: Stage, watched:
     assert answer.value == "red"
 
 
-def test_the_inbox_of_one_kind_and_of_one_person(
+def test_what_is_pending_of_one_kind_and_of_one_person(
     page: Page, stage: Stage, shoot: Callable[..., Any]
 ):
     stage.submit(flows.question, "kinds", "cards")
     asked(stage, "kinds")
-    page.goto(stage.origin + "/inbox?kind=question")
+    page.goto(stage.origin + "/pending?kind=question")
     expect(card(page, "kinds")).to_be_visible()
     page.get_by_label("To whom").select_option("design")
     expect(card(page, "kinds")).to_be_visible()
@@ -251,7 +251,7 @@ def test_the_inbox_of_one_kind_and_of_one_person(
 def test_a_viewer_sees_the_arguments_and_no_button(opens: Opens, stage: Stage):
     asks_to_pay(stage, "pay-seen", 11)
     tab = opens(stage.address_of("vera", "viewer"))
-    tab.goto(stage.origin + "/inbox")
+    tab.goto(stage.origin + "/pending")
     expect(card(tab, "pay-seen")).to_contain_text('"amount": 11')
     expect(card(tab, "pay-seen")).to_contain_text("viewer")
     expect(tab.locator("article.card").get_by_role("button", name="Approve")).to_have_count(0)
@@ -269,7 +269,7 @@ def test_what_others_wrote_stays_text(page: Page, stage: Stage):
     asked(stage, run_id)
     stage.store.answer(run_id, "colour", "red", actor="ana")
     until(lambda: [it for it in stage.store.questions(run_id=run_id) if it.name == "copies"])
-    page.goto(stage.origin + "/inbox?kind=question")
+    page.goto(stage.origin + "/pending?kind=question")
     shown = card(page, run_id)
     expect(shown).to_contain_text("<img src=x onerror=alert(1)>\\u202egnp.exe\\x1b[2J</script>")
     shown.get_by_role("button", name="Refuse").click()
