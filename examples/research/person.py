@@ -50,7 +50,7 @@ def somebody(
         try:
             while not over.is_set():
                 answer(store, run_id, answers, tell=tell)
-                store.kept.wait_for_change(0.05)
+                over.wait(0.05)
         except Exception as error:
             failed.append(error)
             _thread.interrupt_main()  # nobody is left to answer: stop, rather than wait for ever

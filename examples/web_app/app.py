@@ -97,8 +97,10 @@ async def events(
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> StreamingResponse:
     """Stream progress as server-sent events; a browser says by itself which one it saw last."""
-    if app.state.store.kept.get(run_id) is None:
-        raise HTTPException(404, f"there is no run {run_id}")
+    try:
+        await asyncio.to_thread(app.state.store.get, run_id)
+    except errors.RunNotFound as error:
+        raise HTTPException(404, f"there is no run {run_id}") from error
     told = _told(run_id, last_event_id if last_event_id is not None else after)
     return StreamingResponse(told, media_type="text/event-stream")
 

@@ -236,7 +236,7 @@ def takeovers(
 
 def killed_at(store: holdfast.types.Store, owner: int, kills: dict[int, float]) -> float | None:
     """Return when the process that was this owner was killed."""
-    name = store.kept.owner_name(owner)
+    name = store._backend.owner_name(owner)
     return next((at for pid, at in kills.items() if f" {pid} " in f" {name} "), None)
 
 

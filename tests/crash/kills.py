@@ -112,12 +112,12 @@ def checked(world: World, pause: int = CHECKS_PAUSE) -> Iterator[Checks]:
 
     def check() -> None:
         with world.store() as store:
-            owner = store.kept.register_owner()
+            owner = store._backend.register_owner()
             while not enough.is_set():
                 began_s = time.monotonic()
-                lease = store.kept.start(new_run(f"waste-{checks.done}", "waste"), owner).lease
+                lease = store._backend.start(new_run(f"waste-{checks.done}", "waste"), owner).lease
                 assert lease is not None
-                store.kept.append([Write(lease, [Draft(Kind.RUN_COMPLETED, 3, body=b"{}")])])
+                store._backend.append([Write(lease, [Draft(Kind.RUN_COMPLETED, 3, body=b"{}")])])
                 store.prune(older_than=0, flow="waste")
                 checks.found += [f"beside the runs, verify: {wrong}" for wrong in store.verify()]
                 checks.done += 1

@@ -27,7 +27,7 @@ def waiting(world: World) -> Script:
 
 
 def is_waiting(store: holdfast.types.Store) -> bool:
-    rows = [store.kept.get(run_id) for run_id in FAMILY]
+    rows = [store._backend.get(run_id) for run_id in FAMILY]
     return all(row is not None and row.status == "waiting" for row in rows)
 
 
@@ -149,7 +149,7 @@ def test_both_die_half_way_through_a_pause(world: World) -> None:
 def test_a_deadline_passes_while_nobody_has_the_run(world: World) -> None:
     script = world.start("family.py", "deadline")
     with world.store() as store:
-        wait_for(lambda: store.kept.get("r") is not None, "the run")
+        wait_for(lambda: store._backend.get("r") is not None, "the run")
         assert script.kill().killed
 
         def is_over() -> bool:
@@ -183,7 +183,7 @@ def test_a_worker_is_told_to_stop_while_a_step_executes_and_others_wait(world: W
             world.mark("let go")
             assert fleet.process.wait(60) == 0
         assert store.get("h").status == "completed"
-        rows = [store.kept.get(run_id) for run_id in (*FAMILY, "h")]
+        rows = [store._backend.get(run_id) for run_id in (*FAMILY, "h")]
         assert [row.owner for row in rows if row is not None] == [None] * 4
     assert world.run("family.py", "recover").result == {
         **dict.fromkeys(FAMILY, "completed"),

@@ -54,7 +54,7 @@ def copier(source: str, target: str) -> subprocess.Popen[str]:
 
 
 def arrived(store: holdfast.types.Store) -> set[str]:
-    return {row.run_id for row in store.kept.list(Query(limit=2 * TOTAL))}
+    return {row.run_id for row in store._backend.list(Query(limit=2 * TOTAL))}
 
 
 def killed_half_way(source: str, target: str, at: int) -> bool:
@@ -71,7 +71,7 @@ def killed_half_way(source: str, target: str, at: int) -> bool:
     assert at <= len(here_and_there) <= TOTAL
     with holdfast.open(source, default=False) as here:
         for run_id in here_and_there:
-            row = here.kept.get(run_id)
+            row = here._backend.get(run_id)
             assert row is not None
             moved = row.status in FINAL or (row.status, row.held_reason) == ("held", "paused")
             assert moved, f"{run_id} is {row.status} in the source, and arrived"

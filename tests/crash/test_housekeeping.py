@@ -55,6 +55,6 @@ def test_killed_in_the_middle_of_a_sweep(world: World) -> None:
     assert there(world) == 0
     with world.store() as store:
         for name in ("a", "b"):
-            row = store.kept.get(name)
+            row = store._backend.get(name)
             assert row is not None
             assert row.deleted_us is not None

@@ -22,13 +22,13 @@ ENDED = ("cancelled", "completed", "failed", "held")
 
 
 def row(store: holdfast.types.Store, run_id: str = "r") -> Any:
-    return store.kept.get(run_id)
+    return store._backend.get(run_id)
 
 
 def stopped(store: holdfast.types.Store, how: str) -> int:
     """Have the run stopped while workers give it back and claim it; returns how many claims came
     after the message."""
-    store.kept.post("r", asked(how, f"{how}:1", "ana", "", store.kept.now_us()))
+    store._backend.post("r", asked(how, f"{how}:1", "ana", "", store._backend.now_us()))
     told = row(store).last_seq
     wait_for(lambda: row(store).status in ("held", "cancelled"), f"a run that obeys: {how}")
     journal = store.history("r")
@@ -50,7 +50,7 @@ def test_a_pause_and_a_cancel_reach_a_long_run_within_two_claims(world: World) -
             assert stopped(store, "cancel") <= 2
             assert store.get("r").status == "cancelled"
         assert_sound(store)
-        assert store.kept.inbox(row(store).run_no) == []
+        assert store._backend.inbox(row(store).run_no) == []
 
 
 @BOTH_STORES
@@ -59,15 +59,15 @@ def test_a_rollback_reaches_a_long_run_within_two_claims(world: World) -> None:
         ordered_run.with_options(store=store).submit("r", STEPS)
         with working(world, FLEET, script=SCRIPTS / "long_runs.py"):
             wait_for(lambda: row(store).steps > STEPS + 1, "a run that goes on")
-            body, at_us = msgspec.json.encode(Wanted("ana", "not wanted")), store.kept.now_us()
-            store.kept.post("r", Message("rollback:1", "rollback", "ana", at_us, body))
+            body, at_us = msgspec.json.encode(Wanted("ana", "not wanted")), store._backend.now_us()
+            store._backend.post("r", Message("rollback:1", "rollback", "ana", at_us, body))
             told = row(store).last_seq
             wait_for(lambda: row(store).status == "rolled_back", "a run that is rolled back")
         claims = [e for e in store.history("r") if e.kind == "run_claimed" and e.seq > told]
         assert len(claims) <= 2, claims
         assert world.counts() == {"not ordered": 1}
         assert_sound(store)
-        assert store.kept.inbox(row(store).run_no) == []
+        assert store._backend.inbox(row(store).run_no) == []
 
 
 @BOTH_STORES
@@ -88,7 +88,7 @@ def test_a_deadline_reaches_a_long_run_within_two_claims(world: World) -> None:
         for run in store.runs(flow="long-run-timed"):
             assert (run.status, run.held_reason) == ("cancelled", None)
             assert_sound(store, run.run_id)
-            assert store.kept.inbox(row(store, run.run_id).run_no) == []
+            assert store._backend.inbox(row(store, run.run_id).run_no) == []
 
 
 def claims_after_deadline(store: holdfast.types.Store, run_id: str) -> int:
@@ -108,7 +108,7 @@ def test_what_was_said_before_a_claim_is_done_before_the_journal_is_read(
         long_run.with_options(store=store).submit("r", 3)
         assert store.recover() == ["r"]
         assert store.get("r").status == "waiting"
-        store.kept.post("r", asked(how, f"{how}:1", "ana", "", store.kept.now_us()))
+        store._backend.post("r", asked(how, f"{how}:1", "ana", "", store._backend.now_us()))
         before = len(store.history("r"))
         loaded: list[str] = []
         real = Engine.load

@@ -21,7 +21,7 @@ ALWAYS = 1 << 60
 def measured(store: holdfast.types.Store) -> dict[int, list[Measure]]:
     """Return the measures by the process that wrote them."""
     found: dict[int, list[Measure]] = defaultdict(list)
-    for row in store.kept.measures(0, ALWAYS).rows:
+    for row in store._backend.measures(0, ALWAYS).rows:
         found[int(row.process.split(":")[1])].append(row)
     return found
 
@@ -77,7 +77,7 @@ def test_a_killed_worker_loses_its_last_minute_at_most(world: World) -> None:
         # What is committed as a minute ends may be counted in the next: one of two places.
         assert done - 2 <= of_flow(kept).steps <= done <= counts[first.process.pid]
 
-        found = trends(store.kept, hours=1)
+        found = trends(store._backend, hours=1)
         assert sum(found.series.steps) == whole.steps + of_flow(kept).steps
         assert found.processes == 2
         assert found.totals.saturation[0] is not None

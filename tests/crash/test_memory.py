@@ -23,7 +23,7 @@ POINTS = [
 
 def differences(store: holdfast.types.Store, run_id: str) -> list[str]:
     """Return where the memory of a run and its journal say different things."""
-    entries = store.history(run_id) if store.kept.get(run_id) is not None else []
+    entries = store.history(run_id) if store._backend.get(run_id) is not None else []
     recorded = {(entry.kind, entry.step) for entry in entries}
     remembered = {entry.key: entry.version for entry in store.memory(run_id).items()}
     wrong = [

@@ -15,7 +15,7 @@ RESULT = [3, "paid 3", "went"]
 
 
 def waiting_for(store: holdfast.types.Store, what: str) -> bool:
-    row = store.kept.get("r")
+    row = store._backend.get("r")
     return row is not None and (row.waiting_on or "").startswith(what)
 
 
@@ -55,7 +55,7 @@ def check(world: World, ended: Ended, **counts: int) -> None:
             ("answer", "received"),
             ("signal", "received"),
         ]
-        assert store.kept.questions() == []
+        assert store._backend.questions() == []
         intents = [e for e in store.history("r") if e.kind == "step_started" and e.step == "pay"]
         assert {entry.body["approved"]["actor"] for entry in intents} == {"fin"}
 
@@ -98,10 +98,10 @@ def test_killed_again_and_again_while_it_waits_it_is_no_poison(world: World) -> 
 
 
 def _is_at_rest(store: holdfast.types.Store) -> bool:
-    row = store.kept.get("r")
+    row = store._backend.get("r")
     return (
         row is not None
         and row.status == "waiting"
         and row.owner is not None
-        and not store.kept.owner_is_dead(row.owner)
+        and not store._backend.owner_is_dead(row.owner)
     )

@@ -71,7 +71,7 @@ def test_a_completed_run_is_rolled_back_by_another_process(world: World, payment
     """Asked for where the flow is not known; killed twice on the way."""
     assert world.run("undoing.py", "complete").result == "booked"
     with world.store() as store:
-        answer = run_rollback.rollback(store.kept, "r", actor="kim", reason="it rains")
+        answer = run_rollback.rollback(store._backend, "r", actor="kim", reason="it rains")
         assert answer.goes_on
     world.crash("undoing.py", "complete", at="before no car")
     world.crash("undoing.py", "complete", at="after no flight")
@@ -101,7 +101,7 @@ def test_a_live_process_is_asked_and_killed_in_the_undo(world: World, payments: 
 def test_to_a_step_killed_half_way(world: World, payments: Client) -> None:
     assert world.run("undoing.py", "complete").result == "booked"
     with world.store() as store:
-        run_rollback.rollback(store.kept, "r", actor="kim", to="book_flight")
+        run_rollback.rollback(store._backend, "r", actor="kim", to="book_flight")
     world.crash("undoing.py", "complete", at="after no hotel")
     ended = world.run("undoing.py", "complete")
     assert (ended.error, ended.said["reason"]) == ("RunHeld", "paused")

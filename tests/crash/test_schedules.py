@@ -39,7 +39,7 @@ def test_one_run_for_each_tick_however_many_workers_die(world: World) -> None:
                 assert workers[number].kill().killed
                 workers[number] = world.start("ticking.py", *starts, lease_s=2)
                 kills += 1
-            wait_for(lambda: store.kept.wait_for_change(0.4), "a change")
+            wait_for(lambda: store._backend.wait_for_change(0.4), "a change")
         for worker in workers:
             worker.until(f"ticking {worker.process.pid}").signal(signal.SIGTERM)
         ended = [worker.end() for worker in workers]

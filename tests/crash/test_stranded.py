@@ -25,7 +25,7 @@ def test_row_60_many_stranded_runs(world: World, monkeypatch: pytest.MonkeyPatch
     with world.store() as store, world.store() as other:
         asked: list[tuple[int, int]] = []
         for one in (store, other):
-            monkeypatch.setattr(one.kept, "take", noted(one.kept.take, asked))
+            monkeypatch.setattr(one._backend, "take", noted(one._backend.take, asked))
         workers = [
             one.worker(flows=[counted], concurrency=CONCURRENCY, name=name)
             for one, name in ((store, "one"), (other, "two"))

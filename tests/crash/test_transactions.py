@@ -32,7 +32,7 @@ def url(request: pytest.FixtureRequest, world: World) -> str:
 def agreed(url: str) -> list[str]:
     """Return what both sides say was ordered; fails if they say different things."""
     with holdfast.open(url, default=False) as store:
-        entries = store.history("r") if store.kept.get("r") is not None else []
+        entries = store.history("r") if store._backend.get("r") is not None else []
     recorded = [
         e.body["result"]
         for e in entries

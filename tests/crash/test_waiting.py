@@ -41,7 +41,7 @@ def ended(store: holdfast.types.Store) -> Counter[str]:
 def test_timers_of_one_moment_fire_once_each(world: World) -> None:
     """Two workers on one store find the same runs due at the same moment."""
     with world.store() as store, world.store() as other:
-        due_us = store.kept.now_us() + AHEAD_US
+        due_us = store._backend.now_us() + AHEAD_US
         for number in range(RUNS):
             counted_sleeper.with_options(store=store).submit(f"s-{number}", number, due_us)
         with store.worker(flows=[counted_sleeper]), other.worker(flows=[counted_sleeper]):
@@ -60,8 +60,8 @@ def test_runs_that_wait_hold_nothing_in_a_worker(world: World) -> None:
             counted_asker.with_options(store=store).submit(f"a-{number}", number)
         with store.worker(flows=[counted_asker], concurrency=10):
             wait_for(lambda: ended(store)["waiting"] == RUNS, "all runs wait")
-            wait_for(lambda: not store.engine.executing(), "none of them is loaded")
-            rows = [store.kept.get(f"a-{number}") for number in range(RUNS)]
+            wait_for(lambda: not store._engine.executing(), "none of them is loaded")
+            rows = [store._backend.get(f"a-{number}") for number in range(RUNS)]
             assert [row.owner for row in rows if row is not None] == [None] * RUNS
             assert threading.active_count() < RUNS // 2
             store.answer("a-7", "go", 7, actor="ana")

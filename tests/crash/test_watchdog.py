@@ -24,9 +24,9 @@ def test_killed_before_within_and_after_what_it_writes(world: World) -> None:
 
     # A function is left to the one who may be at it for a minute: here it has died.
     with world.store() as store:
-        for memo in store.kept.memos("holdfast.watchdog"):
+        for memo in store._backend.memos("holdfast.watchdog"):
             memo.value = None
-            store.kept.put_memo(memo)
+            store._backend.put_memo(memo)
     first, second = world.run("watchdog.py", "patrol").result
     assert second == []
     # What was written, or was on its way, is not decided anew.
@@ -59,8 +59,8 @@ def test_a_run_at_work_that_dies_before_it_has_stopped_is_held_when_it_is_taken_
     with world.store() as store:
         [finding] = store.findings("r")
         assert finding.kind == "looping"
-        watchdog.tell(store.kept, finding, "hold")
-        watchdog.tell(store.kept, finding, "hold")
+        watchdog.tell(store._backend, finding, "hold")
+        watchdog.tell(store._backend, finding, "hold")
         assert script.kill().killed
 
     ended = wait_for(lambda: world.run("watchdog.py", "live"), "the end")

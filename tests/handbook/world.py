@@ -159,7 +159,7 @@ class World:
 
     def status(self, run_id: str) -> str:
         """The status of a run; of a held one with the reason."""
-        row = self.store.kept.get(run_id)
+        row = self.store._backend.get(run_id)
         if row is None:
             return "none"
         return f"held: {row.held_reason}" if row.status == "held" else str(row.status)

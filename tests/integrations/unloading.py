@@ -13,7 +13,7 @@ def waits_without_a_place(flow: Any, questions: int = 1, answer: Any = True) -> 
     with testing.store(url="sqlite:") as store, store.worker(flows=[flow]):
         handle = flow.submit("r")
         store.wait_until("r", status="waiting")
-        row = store.kept.get("r")
+        row = store._backend.get("r")
         assert row is not None
         assert (row.owner, row.claims) == (None, 0)
         asked = store.questions(run_id="r")

@@ -20,7 +20,7 @@ def alert_text_flow() -> None: ...
 def test_a_hold_says_by_whom(holdfast_store, actor, severity):
     alert_text_flow.submit("alert-text")
     holdfast_store.pause("alert-text", actor=actor, reason="it is looping")
-    told = state_of(holdfast_store.engine, holdfast_store.kept.get("alert-text"))
+    told = state_of(holdfast_store._engine, holdfast_store._backend.get("alert-text"))
     assert (told.kind, told.reason, told.severity) == ("held", "paused", severity)
     assert told.text.endswith(f"is held (paused): it was paused by {actor}")
 
@@ -44,7 +44,7 @@ def test_a_question_that_nobody_answers_is_told_once(holdfast_store):
     ]
     try:
         waiting(holdfast_store, "alert-asked")
-        rounds = Patrol(holdfast_store.engine, dict)
+        rounds = Patrol(holdfast_store._engine, dict)
 
         def heard() -> bool:
             rounds._run()
@@ -52,7 +52,7 @@ def test_a_question_that_nobody_answers_is_told_once(holdfast_store):
 
         until(heard)
         rounds._run()
-        until(lambda: not alerting.alerter(holdfast_store.engine)._pending)
+        until(lambda: not alerting.alerter(holdfast_store._engine)._pending)
         [alert] = told.alerts
         assert (alert.kind, alert.reason, alert.run_id) == ("asked", "question", "alert-asked")
         assert "How much?" not in alert.text
@@ -67,9 +67,9 @@ def test_what_is_answered_meanwhile_is_not_told(holdfast_store):
     end = holdfast.observers.on_alert(told, name="late", unanswered_s=0.01)
     try:
         waiting(holdfast_store, "alert-answered")
-        kept = holdfast_store.kept
+        kept = holdfast_store._backend
         [question] = kept.questions("alert-answered")
-        sender = alerting.alerter(holdfast_store.engine)
+        sender = alerting.alerter(holdfast_store._engine)
         row = kept.get("alert-answered")
         alert = alerts.of_question(kept.store_id, row, question)
         assert sender._still_asks(row, alert)

@@ -117,7 +117,7 @@ def fail(run_id: str) -> None:
 
 def swept(store: holdfast.types.Store) -> None:
     """Have a sweep made that began after this was called."""
-    made = alerting.alerter(store.engine)
+    made = alerting.alerter(store._engine)
     for _ in range(2):
         made._sweep_us = 0
         made.sweep()
@@ -202,7 +202,7 @@ def test_two_processes_send_it_once(store, told, quick):
         told.goes_on.clear()
         alerted_fine.submit("alert-7", "x")
         store.pause("alert-7", actor="ana")
-        both = [alerting.alerter(it.engine) for it in (store, other)]
+        both = [alerting.alerter(it._engine) for it in (store, other)]
         for one in both:
             one.hear("alert-7")
         until(lambda: told.calls == 1)
@@ -242,7 +242,7 @@ def test_what_is_over_before_it_could_be_told_is_not_told(store, told, quick):
     told.goes_on.clear()
     alerted_fine.submit("alert-10", "x")
     store.pause("alert-10", actor="ana")
-    sends = alerting.alerter(store.engine)
+    sends = alerting.alerter(store._engine)
     sends.hear("alert-10")
     until(lambda: told.calls == 1)
     store.resume("alert-10", actor="ana")
@@ -312,7 +312,7 @@ def test_an_alert_is_sent_although_the_store_is_closed_at_once(store, told, monk
     with store.worker(flows=[alerted_spending]):
         alerted_spending.submit("alert-18", 8)
         until(lambda: store.get("alert-18").status == "waiting")
-    made, rests = alerting.alerter(store.engine), threading.Event()
+    made, rests = alerting.alerter(store._engine), threading.Event()
     due_s = made._due_s
 
     def looks(now_us: int) -> float:
@@ -345,7 +345,7 @@ def test_what_is_decided_meanwhile_makes_no_other_state(store, told, quick):
     held = next(it for it in store.history("alert-17") if it.kind == "run_held")
     assert store.history("alert-17")[-1].seq > held.seq + alerter.TAILS[0]
     swept(store)
-    until(lambda: not alerting.alerter(store.engine)._pending)
+    until(lambda: not alerting.alerter(store._engine)._pending)
     assert [it.since for it in told.alerts] == [held.at]
 
 
@@ -440,7 +440,7 @@ def test_an_alert_is_not_lost_when_the_store_fails_for_a_moment(
     """The run was held elsewhere, and the first look at it fails."""
     monkeypatch.setattr(alerter, "AGAIN_S", 0.02)
     swept(store)
-    kept = store.engine.kept
+    kept = store._engine.kept
     whole, failures = getattr(kept, fails_in), ["the server was away for a moment"]
 
     def fails_once(*args, **kwargs):
@@ -461,7 +461,7 @@ def test_a_run_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
 ):
     monkeypatch.setattr(alerter, "AGAIN_S", 0.02)
     swept(store)
-    kept, bad = store.engine.kept, threading.Event()
+    kept, bad = store._engine.kept, threading.Event()
     load = kept.load
 
     def loads(row, *args):
@@ -474,7 +474,7 @@ def test_a_run_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
         for name in ("alert-31", "alert-32"):
             alerted_fine.with_options(store=other).submit(name, "x")
             other.pause(name, actor="ana")
-            alerting.alerter(store.engine).hear(name)
+            alerting.alerter(store._engine).hear(name)
     assert [it.run_id for it in told.wait_for(1)] == ["alert-32"]
     bad.set()
     assert [it.run_id for it in told.wait_for(2)] == ["alert-32", "alert-31"]
@@ -510,11 +510,11 @@ def test_the_watchdog_offers_again_what_there_was_no_room_for(store, told, monke
     with store.worker(flows=[alerted_loop]):
         alerted_loop.submit("alert-37")
         until(lambda: store.get("alert-37").status == "waiting")
-    rounds = Patrol(store.engine, lambda: {"alerted_loop": alerted_loop})
+    rounds = Patrol(store._engine, lambda: {"alerted_loop": alerted_loop})
     monkeypatch.setattr(alerter, "QUEUED_MAX", 0)
     for _ in range(2):  # What the first one notes is an entry, and brings the second one here.
         list(rounds.round())
-    assert not alerting.alerter(store.engine)._pending
+    assert not alerting.alerter(store._engine)._pending
     monkeypatch.undo()
     list(rounds.round())
     assert [(it.kind, it.run_id) for it in told.wait_for(1)] == [("finding", "alert-37")]

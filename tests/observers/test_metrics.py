@@ -180,7 +180,7 @@ def poisoned(store, run_id: str) -> None:
     """A run that was claimed four times and never got on: the next claim holds it."""
     counted_report.submit(run_id, "x")
     for _ in range(4):
-        store.kept.claim(run_id, store.engine.owner(), store.kept.now_us())
+        store._backend.claim(run_id, store._engine.owner(), store._backend.now_us())
 
 
 def test_a_quarantine_is_counted_by_who_finds_it(holdfast_store, counted):
@@ -198,8 +198,8 @@ def test_a_quarantine_is_counted_by_who_finds_it(holdfast_store, counted):
             assert time.monotonic() < limit_s
             time.sleep(0.01)
     assert value(counted.text(), "runs_held_total", **where) == 2
-    measuring(holdfast_store.engine).flush()
-    assert sum(it or 0 for it in [*trends(holdfast_store.kept).totals.runs_held]) == 2
+    measuring(holdfast_store._engine).flush()
+    assert sum(it or 0 for it in [*trends(holdfast_store._backend).totals.runs_held]) == 2
 
 
 def test_what_is_replayed_is_not_counted_again(holdfast_store, counted):
@@ -295,12 +295,12 @@ def test_a_store_says_what_waits_who_works_and_who_is_asked(tmp_path: Path):
             while store.get("count-12").status != "held" or not store.questions():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            text = store_metrics(store.kept)
+            text = store_metrics(store._backend)
         assert value(text, "queue_runs", queue=hostile, status="ready") == 1
         assert value(text, "queue_runs", queue="default", status="held") == 1
         assert value(text, "queue_oldest_ready_seconds", queue=hostile) > 0
         # What waits for an answer is not late: it is not due.
-        after = store_metrics(store.kept)
+        after = store_metrics(store._backend)
         assert value(after, "queue_runs", queue="default", status="not_due") == 1
         assert value(text, "workers", draining="false") == 1
         worker = next(key for key in figures(text) if key[0] == "holdfast_fleet_places")
@@ -320,20 +320,20 @@ def test_queues_beyond_the_room_are_counted_together(tmp_path: Path, monkeypatch
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         for number in range(5):
             counted_report.with_options(queue=f"q-{number}").submit(f"count-2{number}", "x")
-        text = store_metrics(store.kept)
+        text = store_metrics(store._backend)
     assert value(text, "queue_runs", queue="q-0", status="ready") == 1
     assert value(text, "queue_runs", queue="other", status="ready") == 3
 
 
 def test_ten_thousand_runs_are_counted_in_a_moment(tmp_path: Path):
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
-        store.kept.start_all([(new_run(f"many-{number}"), None) for number in range(10_000)])
-        text = store_metrics(store.kept)
+        store._backend.start_all([(new_run(f"many-{number}"), None) for number in range(10_000)])
+        text = store_metrics(store._backend)
         took_s = []
         for _ in range(5):
             store_side._rounds.clear()  # The findings are looked for each time.
             began_s = time.perf_counter()
-            text = store_metrics(store.kept)
+            text = store_metrics(store._backend)
             took_s.append(time.perf_counter() - began_s)
     assert value(text, "queue_runs", queue="default", status="ready") == 10_000
     assert min(took_s) < 0.1
@@ -376,10 +376,10 @@ def test_a_figure_that_cannot_be_read_is_absent_and_said_to_be(
     monkeypatch.setattr(store_side, "FINDINGS_EVERY_S", 0.0)
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         counted_report.submit("count-30", "x")
-        before = store_metrics(store.kept)
+        before = store_metrics(store._backend)
         assert value(before, "incomplete", figure=figure) == 0
-        monkeypatch.setattr(store.kept, READS[figure], unreadable)
-        text = store_metrics(store.kept)
+        monkeypatch.setattr(store._backend, READS[figure], unreadable)
+        text = store_metrics(store._backend)
         assert value(text, "incomplete", figure=figure) == 1
         assert value(text, "store_regressed") == 0  # Another figure is not taken away.
         if figure in SAMPLES:
@@ -395,7 +395,7 @@ def test_findings_of_old_runs_are_counted_however_many_are_newer(tmp_path: Path,
             counted_half_way.run("count-40")
         for number in range(5):
             counted_report.submit(f"count-5{number}", "x")
-        seen = [store_metrics(store.kept) for _ in range(7)]
+        seen = [store_metrics(store._backend) for _ in range(7)]
         assert math.isnan(value(seen[0], "findings", kind="partial_failure", severity="warning"))
         assert math.isnan(value(seen[0], "findings_age_seconds"))
         assert value(seen[0], "findings_complete") == 0
@@ -406,7 +406,7 @@ def test_findings_of_old_runs_are_counted_however_many_are_newer(tmp_path: Path,
         assert value(seen[-1], "findings_runs") == 6
         assert value(seen[-1], "findings_age_seconds") >= 0
         store.cancel("count-50", actor="kim")
-        later = [store_metrics(store.kept) for _ in range(12)][-1]
+        later = [store_metrics(store._backend) for _ in range(12)][-1]
         assert value(later, "findings_runs") == 5
         assert value(later, "findings", kind="partial_failure", severity="error") == 1
 
@@ -418,14 +418,14 @@ def test_counts_that_stop_early_tell_no_nought(tmp_path: Path, monkeypatch):
         for number in range(2):
             counted_report.submit(f"count-6{number}", "x")
             store.pause(f"count-6{number}", actor="kim")
-        assert value(store_metrics(store.kept), "incomplete", figure="questions") == 0
+        assert value(store_metrics(store._backend), "incomplete", figure="questions") == 0
         with store.worker(flows=[counted_asking]):
             counted_asking.submit("count-63")
             deadline = time.monotonic() + 30
             while not store.questions():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-        text = store_metrics(store.kept)
+        text = store_metrics(store._backend)
     assert value(text, "runs_held_now", reason="paused") == 1
     assert math.isnan(value(text, "runs_held_now", reason="in_doubt"))
     assert value(text, "incomplete", figure="held") == 1

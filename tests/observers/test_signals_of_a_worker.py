@@ -134,7 +134,7 @@ class Scraper:
 
 
 def token(store: holdfast.types.Store, name: str) -> str:
-    return Tokens.of(store.kept).create(name, "viewer")
+    return Tokens.of(store._backend).create(name, "viewer")
 
 
 def test_figures_of_all_processes_are_added_up_and_never_fall(store, tmp_path):
@@ -183,7 +183,7 @@ def test_only_who_has_a_token_is_told(store, tmp_path):
         assert time.monotonic() - began_s > 0.7
         assert scraper.ask(scraper.right)[0] == 200
         assert scraper.ask(scraper.right, "/health")[0] == 404
-        Tokens.of(store.kept).revoke("right")
+        Tokens.of(store._backend).revoke("right")
         assert scraper.ask(scraper.right)[0] == 401
 
 

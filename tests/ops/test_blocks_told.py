@@ -100,8 +100,8 @@ def asking(url: str) -> str:
         "from tests.ops.test_blocks_told import pay\n"
         "store = holdfast.open(sys.argv[1], default=False)\n"
         "def leave():\n"
-        "    while not store.questions(): store.kept.wait_for_change(1.0)\n"
-        "    while store.get('asks').status != 'waiting': store.kept.wait_for_change(1.0)\n"
+        "    while not store.questions(): store._backend.wait_for_change(1.0)\n"
+        "    while store.get('asks').status != 'waiting': store._backend.wait_for_change(1.0)\n"
         "    os._exit(0)\n"
         "threading.Thread(target=leave).start()\n"
         "with holdfast.run('asks', store=store):\n"
@@ -126,7 +126,7 @@ def test_explain_does_not_leave_a_block_to_a_worker(asking: str) -> None:
 
 def test_a_worker_that_is_alive_changes_nothing_for_a_block(asking: str) -> None:
     with holdfast.open(asking, default=False) as store, store.worker(flows=[left], concurrency=1):
-        until(lambda: store.kept.pulses())
+        until(lambda: store._backend.pulses())
         text = words(told(asking, "explain", "asks"))
     assert "only that script goes on with it" in text
     assert "Start a worker" not in text

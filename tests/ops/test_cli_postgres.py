@@ -106,7 +106,7 @@ def test_acting(
 ) -> None:
     with hf.open(postgres_url, default=False) as store:
         row = ScheduleRow("nightly", "pay", SPEC.decode(), 1, False)
-        assert store.kept.put_schedule(row, None)
+        assert store._backend.put_schedule(row, None)
     a_file = tmp_path / "a.db"
     a_file.touch()
     walked = {

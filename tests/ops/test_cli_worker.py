@@ -475,7 +475,9 @@ def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.types.St
 
 def test_a_worker_can_be_given_another_lease(holdfast: Command, store: hf.types.Store) -> None:
     with worker(holdfast, store, "--lease", "7"):
-        [left_s] = [(pulse.until_us - store.kept.now_us()) / 1e6 for pulse in store.kept.pulses()]
+        [left_s] = [
+            (pulse.until_us - store._backend.now_us()) / 1e6 for pulse in store._backend.pulses()
+        ]
         assert 0 < left_s <= 7
     assert holdfast("worker", MODULE, "--lease", "0").returncode == 2
 

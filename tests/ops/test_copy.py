@@ -46,7 +46,7 @@ class Pair:
 
     def copy(self, *run_ids: str, dry_run: bool = False) -> dict[str, Moved]:
         """Copy these runs, or all, and say what became of each."""
-        here, there = self.source.kept, self.target.kept
+        here, there = self.source._backend, self.target._backend
         store_move.check(here, there)
         wanted = run_ids or store_move.run_ids(here)
         moved = store_move.copy_runs(here, there, wanted, actor="ann", dry_run=dry_run)
@@ -65,7 +65,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
             url = url or str(request.getfixturevalue("postgres_url"))
             opened.append(stack.enter_context(testing.store(url=url)))
             if kind == "memory":
-                opened[-1].kept.store_id = f"memory-{number}"
+                opened[-1]._backend.store_id = f"memory-{number}"
         yield Pair(*opened)
 
 
@@ -131,9 +131,9 @@ def stop(store: holdfast.types.Store, run_id: str, topic: str) -> None:
 
 
 def journal(store: holdfast.types.Store, run_id: str) -> list[Any]:
-    row = store.kept.get(run_id)
+    row = store._backend.get(run_id)
     assert row is not None
-    return list(store.kept.load(row))
+    return list(store._backend.load(row))
 
 
 # --- what moves, moves whole ------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_a_failed_run_is_taken_up_again_in_the_target(pair: Pair) -> None:
 
 
 def test_queue_priority_delay_tags_and_messages_come_along(pair: Pair) -> None:
-    kept = pair.source.kept
+    kept = pair.source._backend
     at_us = kept.now_us()
     new = NewRun(
         "r",
@@ -300,25 +300,27 @@ def test_queue_priority_delay_tags_and_messages_come_along(pair: Pair) -> None:
 
     pair.copy()
 
-    there = pair.target.kept.get("r")
+    there = pair.target._backend.get("r")
     assert there is not None
     assert (there.queue, there.priority, there.limit_key) == ("slow", 7, "tenant")
     assert (there.tags, there.wake_us) == ('{"who":"ann"}', at_us + 10**12)
-    assert pair.target.kept.inbox(there.run_no) == [msgspec.structs.replace(messages[1], number=2)]
+    assert pair.target._backend.inbox(there.run_no) == [
+        msgspec.structs.replace(messages[1], number=2)
+    ]
 
 
 def test_what_is_said_to_a_moved_run_is_handed_on_by_the_next_copy(pair: Pair) -> None:
     report.with_options(store=pair.source).submit("r", "tea")
     pair.copy()
     late = Message("late", "signal", "ann", 1, b"{}")
-    pair.source.kept.post("r", late)
+    pair.source._backend.post("r", late)
 
     pair.copy()
     pair.copy()
 
-    there = pair.target.kept.get("r")
+    there = pair.target._backend.get("r")
     assert there is not None
-    assert pair.target.kept.inbox(there.run_no) == [msgspec.structs.replace(late, number=1)]
+    assert pair.target._backend.inbox(there.run_no) == [msgspec.structs.replace(late, number=1)]
 
 
 # --- what does not move -----------------------------------------------------------------------
@@ -326,7 +328,7 @@ def test_what_is_said_to_a_moved_run_is_handed_on_by_the_next_copy(pair: Pair) -
 
 def test_a_run_at_work_stays_and_is_said(pair: Pair) -> None:
     report.with_options(store=pair.source).submit("r", "tea")
-    kept = pair.source.kept
+    kept = pair.source._backend
     lease = kept.claim("r", kept.register_owner(), kept.now_us())
     assert not isinstance(lease, Busy)
     before = journal(pair.source, "r")
@@ -336,7 +338,7 @@ def test_a_run_at_work_stays_and_is_said(pair: Pair) -> None:
     assert moved.fate is Fate.BUSY
     assert "has it" in moved.why
     assert journal(pair.source, "r") == before
-    assert pair.target.kept.get("r") is None
+    assert pair.target._backend.get("r") is None
 
 
 def test_an_id_that_is_taken_by_another_run_is_a_conflict(pair: Pair) -> None:
@@ -361,7 +363,7 @@ def test_a_business_key_that_another_run_has_is_a_conflict(pair: Pair, over: boo
 
     assert moved.fate is Fate.CONFLICT
     assert "order:ordered tea" in moved.why
-    assert pair.target.kept.get("r") is None
+    assert pair.target._backend.get("r") is None
     assert pair.source.get("r").status == ("completed" if over else "held")
     assert "moved" not in str(pair.source.explain("r"))
 
@@ -380,7 +382,7 @@ def test_business_keys_move_with_their_run(pair: Pair) -> None:
 
     assert run(pair.target, "again", "ordered tea") == "ordered ordered tea"
     assert [what for what, _ in called if what == "keyed"] == ["keyed"]
-    state = pair.target.kept.key("cp-keyed", "order:ordered tea")
+    state = pair.target._backend.key("cp-keyed", "order:ordered tea")
     assert state is not None
     assert state.run_id == "r"
 
@@ -400,20 +402,20 @@ def test_a_run_that_waits_for_the_key_of_another_goes_after_it(pair: Pair) -> No
 
 def test_what_cannot_be_right_is_refused(pair: Pair) -> None:
     with pytest.raises(UsageError, match="the same store"):
-        store_move.check(pair.source.kept, pair.source.kept)
+        store_move.check(pair.source._backend, pair.source._backend)
 
 
 def test_a_store_that_lost_commits_is_not_copied(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair.source.kept, "regression", lambda: "commit 7 is gone")
+    monkeypatch.setattr(pair.source._backend, "regression", lambda: "commit 7 is gone")
     with pytest.raises(StoreLostData, match="commit 7 is gone"):
         pair.copy()
 
 
 def test_a_run_whose_store_was_adopted_ends_where_it_is(pair: Pair) -> None:
     report.with_options(store=pair.source).submit("r", "tea")
-    pair.source.kept.adopt("ann")
+    pair.source._backend.adopt("ann")
 
     assert pair.copy()["r"].fate is Fate.STAYS
 
@@ -466,18 +468,18 @@ def test_a_copy_that_died_between_its_two_commits_is_finished_by_the_next(
         report.with_options(store=pair.source).submit("r", topic)
     else:
         stop(pair.source, "r", topic)
-    row = pair.source.kept.get("r")
+    row = pair.source._backend.get("r")
     assert row is not None
     with monkeypatch.context() as patch:
-        dies_before(pair.target.kept, "put_whole", patch)
+        dies_before(pair.target._backend, "put_whole", patch)
         with pytest.raises(Died):
             pair.copy()
 
-    assert pair.target.kept.get("r") is None
+    assert pair.target._backend.get("r") is None
     with pytest.raises(RunHeld, match="moved to"):
         run(pair.source, "r", topic)
     assert pair.fates() == {"r": Fate.COPIED}
-    there = pair.target.kept.get("r")
+    there = pair.target._backend.get("r")
     assert there is not None
     assert (there.status, there.held_reason, there.head) == (row.status, row.held_reason, row.head)
 
@@ -488,14 +490,14 @@ def test_a_run_that_is_over_is_marked_before_it_is_in_the_target(
     called.clear()
     copy_undoing.with_options(store=pair.source).run("r", 7)
     with monkeypatch.context() as patch:
-        dies_before(pair.target.kept, "put_whole", patch)
+        dies_before(pair.target._backend, "put_whole", patch)
         with pytest.raises(Died):
             pair.copy()
 
     with pytest.raises(UsageError, match="it was copied to"):
         pair.source.rollback("r")
     assert pair.fates() == {"r": Fate.COPIED}
-    there = pair.target.kept.get("r")
+    there = pair.target._backend.get("r")
     assert there is not None
     assert there.waiting_on is None, "the mark is the source's"
     assert pair.source.rollback("r", confirm=True).status == "rolled_back"
@@ -516,7 +518,7 @@ def test_a_copy_that_died_before_it_compared_is_finished_by_the_next(
 
 def test_what_arrived_differently_is_noticed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     run(pair.source, "r", "tea")
-    whole = pair.target.kept.whole
+    whole = pair.target._backend.whole
 
     def changed(row: Any) -> Any:
         found = whole(row)
@@ -524,7 +526,7 @@ def test_what_arrived_differently_is_noticed(pair: Pair, monkeypatch: pytest.Mon
         return msgspec.structs.replace(found, chunks=dict.fromkeys(numbers, b"other"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(pair.target.kept, "whole", changed)
+        patch.setattr(pair.target._backend, "whole", changed)
         assert pair.copy()["r"].fate is Fate.DAMAGED
 
     def shorter(row: Any) -> Any:
@@ -532,7 +534,7 @@ def test_what_arrived_differently_is_noticed(pair: Pair, monkeypatch: pytest.Mon
         return msgspec.structs.replace(found, entries=found.entries[:-1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(pair.target.kept, "whole", shorter)
+        patch.setattr(pair.target._backend, "whole", shorter)
         assert pair.copy()["r"].fate is Fate.CONFLICT
 
 
@@ -540,7 +542,7 @@ def test_what_arrived_differently_is_noticed(pair: Pair, monkeypatch: pytest.Mon
 
 
 def test_limits_of_queues_come_along_where_there_are_none(pair: Pair) -> None:
-    here, there = pair.source.kept, pair.target.kept
+    here, there = pair.source._backend, pair.target._backend
     here.set_limits(Limits("slow", concurrency=2))
     here.set_limits(Limits("own", concurrency=2))
     there.set_limits(Limits("own", concurrency=9))
@@ -556,7 +558,7 @@ def schedules(kept: Kept) -> dict[str, tuple[int, bool]]:
 
 
 def test_a_schedule_ticks_in_one_store_only(pair: Pair) -> None:
-    here, there = pair.source.kept, pair.target.kept
+    here, there = pair.source._backend, pair.target._backend
     here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 100), None)
     here.put_schedule(ScheduleRow("resting", "cp-report", "{}", 200, paused=True), None)
 
@@ -573,7 +575,7 @@ def test_a_schedule_ticks_in_one_store_only(pair: Pair) -> None:
 def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, dies: int
 ) -> None:
-    here, there = pair.source.kept, pair.target.kept
+    here, there = pair.source._backend, pair.target._backend
     here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 100), None)
     writes = 0
 
@@ -604,7 +606,7 @@ def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
 
 
 def remembered(pair: Pair, *, dry_run: bool = False) -> dict[str, tuple[int, int, list[str]]]:
-    here, there = pair.source.kept, pair.target.kept
+    here, there = pair.source._backend, pair.target._backend
     found = store_move.copy_memories(here, there, dry_run=dry_run)
     return {one.space: (one.copied, one.there, one.left) for one in found}
 
@@ -640,9 +642,9 @@ def test_a_value_that_the_target_went_on_with_stays(pair: Pair) -> None:
 
 def test_a_value_that_was_written_later_in_the_source_is_said(pair: Pair) -> None:
     pair.target.memory("customers").set("a", "theirs")
-    written_us = pair.target.kept.now_us()
+    written_us = pair.target._backend.now_us()
     here = pair.source.memory("customers")
-    while pair.source.kept.memo("customers", "a") is None or newest(pair) <= written_us:
+    while pair.source._backend.memo("customers", "a") is None or newest(pair) <= written_us:
         here.set("a", "ours")
 
     assert remembered(pair) == {"customers": (0, 0, ["a"])}
@@ -650,23 +652,23 @@ def test_a_value_that_was_written_later_in_the_source_is_said(pair: Pair) -> Non
 
 
 def newest(pair: Pair) -> int:
-    memo = pair.source.kept.memo("customers", "a")
+    memo = pair.source._backend.memo("customers", "a")
     assert memo is not None
     return memo.updated_us
 
 
 def test_what_workers_note_for_themselves_stays_behind(pair: Pair) -> None:
     for space in (alerter.SPACE, audit_log.SPACE, queues.DECLARED, watchdog_loop.CALLS):
-        pair.source.kept.put_memo(Memo(space, "k", b"1"))
+        pair.source._backend.put_memo(Memo(space, "k", b"1"))
     assert remembered(pair) == {}
-    assert pair.target.kept.spaces() == []
+    assert pair.target._backend.spaces() == []
 
 
 def test_a_value_that_arrived_differently_is_noticed(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.source.memory("customers").set("a", "right")
-    kept = pair.target.kept
+    kept = pair.target._backend
     write = kept.put_memos
 
     def wrong(memos: list[Memo], expected: list[Memo]) -> bool:
@@ -700,7 +702,7 @@ def test_a_run_that_is_deleted_at_any_moment_is_skipped_and_not_damaged(
     pair: Pair, there_before: bool
 ) -> None:
     """Whichever call of the copy the deletion comes before, nothing is told but the truth."""
-    here, there = pair.source.kept, pair.target.kept
+    here, there = pair.source._backend, pair.target._backend
     met: set[Fate] = set()
     ended = False
     for at in range(1, 100):
@@ -723,7 +725,7 @@ def test_a_run_that_is_deleted_at_any_moment_is_skipped_and_not_damaged(
 
 
 def test_a_run_that_is_deleted_in_the_target_meanwhile_is_a_conflict(pair: Pair) -> None:
-    here, there = pair.source.kept, pair.target.kept
+    here, there = pair.source._backend, pair.target._backend
     ended = False
     for at in range(1, 100):
         ids = a_run_and_its_fork(pair.source, at)
@@ -809,7 +811,7 @@ def test_the_command_copies_between_namespaces_of_one_store(files: tuple[str, st
 
 def test_the_command_tells_by_its_exit_code_that_something_stayed(files: tuple[str, str]) -> None:
     with holdfast.open(files[0], default=False) as store:
-        kept = store.kept
+        kept = store._backend
         kept.claim("queued", kept.register_owner(), kept.now_us())
         code, said = command(*files)
     assert code == 5
@@ -822,9 +824,9 @@ def test_the_command_says_of_a_deleted_run_that_was_named_that_it_is_not_there(
     files: tuple[str, str],
 ) -> None:
     with holdfast.open(files[0], default=False) as store:
-        row = store.kept.get("done")
+        row = store._backend.get("done")
         assert row is not None
-        assert store.kept.forget(row, 99)
+        assert store._backend.forget(row, 99)
     code, said = command(*files, "--run", "done")
     assert (code, "done: missing: it was deleted" in said) == (6, True)
     assert command(*files) == (0, "Copied and compared: 2 runs.\n")

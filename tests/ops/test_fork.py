@@ -185,7 +185,7 @@ def test_an_input_that_was_not_checked_is_said_and_can_be_given_anew(
         assert (missing.exit_code, "no flow 'fk.add'" in missing.output) == (2, True)
     with pytest.raises(RunFailed):
         add.run("b", "seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    said = explain(opened.kept, "b")
+    said = explain(opened._backend, "b")
     [anew] = [it for it in said.actions if "fork a NEW_RUN_ID" in it.command]
     assert anew.command.endswith("--input JSON")
     assert "The input of a run cannot be changed" in anew.meaning
@@ -268,9 +268,9 @@ def test_a_fork_takes_back_only_what_it_did_itself(opened: holdfast.types.Store)
 
 
 def forget(store: holdfast.types.Store, run_id: str) -> None:
-    row = store.kept.get(run_id)
+    row = store._backend.get(run_id)
     assert row is not None
-    assert store.kept.forget(row, store.kept.now_us())
+    assert store._backend.forget(row, store._backend.now_us())
 
 
 def test_a_run_that_was_deleted(opened: holdfast.types.Store) -> None:
@@ -285,21 +285,21 @@ def test_a_run_that_was_deleted(opened: holdfast.types.Store) -> None:
 def test_a_run_that_is_deleted_meanwhile(
     opened: holdfast.types.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = opened.kept.start
+    start = opened._backend.start
 
     def deleted_meanwhile(*arguments: Any) -> Any:
         forget(opened, "r")
         return start(*arguments)
 
-    monkeypatch.setattr(opened.kept, "start", deleted_meanwhile)
+    monkeypatch.setattr(opened._backend, "start", deleted_meanwhile)
     with pytest.raises(RunDeleted, match="'r'"):
         opened.fork("r", "f", before="fk.write")
-    assert opened.kept.get("f") is None
+    assert opened._backend.get("f") is None
 
 
 def test_damage_of_the_other_run_is_noticed(opened: holdfast.types.Store, tmp_path: Path) -> None:
     opened.fork("r", "f", before="fk.write")
-    row = opened.kept.get("r")
+    row = opened._backend.get("r")
     assert row is not None
     opened.close()
     file = sqlite3.connect(tmp_path / "here.db")
@@ -333,7 +333,7 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
         here.fork("done", "grandchild", before="fk.write")
 
         def copy(*wanted: str) -> dict[str, tuple[Fate, str]]:
-            moved = store_move.copy_runs(here.kept, there.kept, wanted, actor="ann")
+            moved = store_move.copy_runs(here._backend, there._backend, wanted, actor="ann")
             return {one.run_id: (one.fate, one.why) for one in moved}
 
         [(fate, why)] = copy("open").values()
@@ -455,7 +455,7 @@ def test_a_fork_that_is_deleted_while_one_looks_is_told_as_deleted(
             report.with_options(store=store).run("r", "refunds", "ann")
             store.fork("r", "f", before="fk.write")
             report.with_options(store=store).run("f", "refunds", "ann")
-            meanwhile = Meanwhile(store.kept, at, lambda kept=store.kept: remove(kept))  # type: ignore[misc]
+            meanwhile = Meanwhile(store._backend, at, lambda kept=store._backend: remove(kept))  # type: ignore[misc]
             try:
                 assert "damaged" not in repr(LOOKS[look](meanwhile, tmp_path / f"{at}.run"))
             except RunDeleted:

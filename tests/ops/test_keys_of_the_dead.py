@@ -30,13 +30,13 @@ def store(url, in_a_process_that_dies):
 
 
 def stop_at_the_next_claim(store: holdfast.types.Store, kind: str) -> None:
-    message = control.asked(kind, f"{kind}:1", "ana", "", store.kept.now_us())
-    store.kept.post("r", message)
+    message = control.asked(kind, f"{kind}:1", "ana", "", store._backend.now_us())
+    store._backend.post("r", message)
     store.recover()
 
 
 def key_state(store: holdfast.types.Store) -> str | None:
-    key = store.kept.key("charge", "order:1")
+    key = store._backend.key("charge", "order:1")
     return None if key is None else key.state
 
 
@@ -69,11 +69,13 @@ def test_a_key_that_is_in_progress_is_not_settled(store, decision, monkeypatch):
 
 
 def check_other(store: Any, decision: Any) -> None:
-    Journal(store.kept, "other", flow="dead-pay").held_on_key("charge", store.get("r"), "order:1")
+    Journal(store._backend, "other", flow="dead-pay").held_on_key(
+        "charge", store.get("r"), "order:1"
+    )
     told = str(store.explain("other"))
     assert "settled since" not in told
     assert "holdfast settle r charge" in told
-    answer = run_decisions.settle(store.kept, "other", "charge", decision, actor="kim")
+    answer = run_decisions.settle(store._backend, "other", "charge", decision, actor="kim")
     assert (answer.run_id, answer.freed) == ("r", ("other",))
     assert key_state(store) == ("not_done" if decision is NOT_DONE else "completed")
     assert store.get("r").held_reason == "paused"

@@ -140,7 +140,7 @@ def _until_completed(store: hf.types.Store) -> None:
 
 def status() -> str:
     with hf.open("sqlite:///holdfast.db", default=False) as store:
-        row = store.kept.get("r")
+        row = store._backend.get("r")
         assert row is not None
         return str(row.status)
 

@@ -185,12 +185,12 @@ def everything(url: str) -> Iterator[holdfast.types.Store]:
             waiting.submit(name)
         with opened.worker(flows=[asks, waits, approval]):
             while len(opened.runs(status="waiting")) < 5:
-                opened.kept.wait_for_change(1.0)
+                opened._backend.wait_for_change(1.0)
         loop.submit("queued")
         loop.submit("queued-2")
         spec = msgspec.json.encode(Spec(When(every_us=3_600_000_000))).decode()
-        row = ScheduleRow("hourly", "rf.loop", spec, opened.kept.now_us())
-        assert opened.kept.put_schedule(row, None)
+        row = ScheduleRow("hourly", "rf.loop", spec, opened._backend.now_us())
+        assert opened._backend.put_schedule(row, None)
         yield opened
 
 

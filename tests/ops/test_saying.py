@@ -58,7 +58,7 @@ def holdfast(url: str) -> Callable[..., Result]:
 
 
 def released(store: hf.types.Store) -> bool:
-    row = store.kept.get("r")
+    row = store._backend.get("r")
     return row is not None and row.owner is None
 
 
@@ -138,12 +138,12 @@ def test_what_goes_wrong_says_what_to_do(
     assert holdfast("answer", "r", "count").exit_code == 2
     assert holdfast("signal", "r", "go", "{not json").exit_code == 2
     missing = holdfast("answer", "nobody", "count", "1")
-    assert (missing.exit_code, missing.stderr.split(" in ")[1]) == (6, f"{run.kept.url}\n")
+    assert (missing.exit_code, missing.stderr.split(" in ")[1]) == (6, f"{run._backend.url}\n")
     elsewhere = holdfast("--namespace", "b", "signal", "nobody", "go")
-    assert f"no run 'nobody' in namespace 'b' of {run.kept.url}" in elsewhere.stderr
+    assert f"no run 'nobody' in namespace 'b' of {run._backend.url}" in elsewhere.stderr
     stale = holdfast("approve", "r", PAY, "--digest", "00")
     assert (stale.exit_code, "'00' is not the digest of what" in stale.stderr) == (2, True)
-    assert f"holdfast --url {run.kept.url} questions --run r" in stale.stderr
+    assert f"holdfast --url {run._backend.url} questions --run r" in stale.stderr
     nothing = holdfast("approve", "r", "other")
     assert (nothing.exit_code, "questions --run r" in nothing.stderr) == (2, True)
     holdfast("answer", "r", "count", "1", "--actor", "ana")
@@ -199,7 +199,7 @@ def test_a_misspelt_name_is_kept_and_pointed_out(
     assert "goes on" not in answered
     assert answered.splitlines()[3:5] == [
         "If 'color' is meant:",
-        f"  holdfast --url {run.kept.url} answer r color red",
+        f"  holdfast --url {run._backend.url} answer r color red",
     ]
     refused = holdfast("answer", "r", "colou", "--refuse", "no").stdout
     assert "answer r color --refuse no" in refused
@@ -252,7 +252,7 @@ def test_a_sleeper_is_explained(holdfast: Callable[..., Result], url: str) -> No
     with hf.open(url, default=False) as store:
         sleeps.with_options(store=store).submit("s")
         with store.worker(flows=[sleeps], concurrency=1):
-            until(lambda: (row := store.kept.get("s")) and row.wake_us and row.owner is None)
+            until(lambda: (row := store._backend.get("s")) and row.wake_us and row.owner is None)
     assert "waiting: timer until" in holdfast("runs").stdout
     told = holdfast("explain", "s").stdout
     assert "sleeps until" in told
@@ -305,7 +305,7 @@ def test_a_held_run_that_asks_stays_held_and_says_so(
     holdfast: Callable[..., Result], run: hf.types.Store
 ):
     assert holdfast("pause", "r", "--actor", "kim").exit_code == 0
-    look = overview(run.kept)
+    look = overview(run._backend)
     assert [(shown.run.run_id, shown.why) for shown in look.runs] == [("r", "held")]
     explained = holdfast("explain", "r").stdout
     assert "Which color?" in explained

@@ -85,7 +85,7 @@ def opened(tmp_path: Path) -> Iterator[holdfast.types.Store]:
 
 def test_each_turn_has_one(opened: holdfast.types.Store) -> None:
     agent.run("r", 5)
-    found = snapshots.snapshots(opened.kept, "r")
+    found = snapshots.snapshots(opened._backend, "r")
     assert [(it.path, it.turn) for it in found] == [("turns", turn) for turn in (1, 2, 3, 4)]
     assert [it.seq for it in found] == sorted(it.seq for it in found)
     assert all(0 < it.bytes < 5000 and not it.superseded and not it.borrowed for it in found)
@@ -95,39 +95,39 @@ def test_each_turn_has_one(opened: holdfast.types.Store) -> None:
 
 def test_the_state_is_readable_and_the_newest_unless_another_is_asked_for(opened) -> None:
     agent.run("r", 5)
-    found = snapshots.snapshots(opened.kept, "r")
-    newest = snapshots.state(opened.kept, "r")
+    found = snapshots.snapshots(opened._backend, "r")
+    newest = snapshots.state(opened._backend, "r")
     assert (newest.seq, newest.turn) == (found[-1].seq, 4)
     assert [m["text"][:9] for m in newest.state["Noted"]["messages"]] == [
         f"message {n}" for n in range(4)
     ]
-    second = snapshots.state(opened.kept, "r", found[1].seq)
+    second = snapshots.state(opened._backend, "r", found[1].seq)
     assert second.state["Noted"]["notes"] == {"count": 2}
     # An entry between two snapshots: what was saved last when it was written.
-    assert snapshots.state(opened.kept, "r", found[2].seq - 1) == second
-    decoded = snapshots.state(opened.kept, "r", found[0].seq, plain=False).state
+    assert snapshots.state(opened._backend, "r", found[2].seq - 1) == second
+    decoded = snapshots.state(opened._backend, "r", found[0].seq, plain=False).state
     assert isinstance(decoded, Noted)
     with pytest.raises(UsageError, match="no snapshot yet at entry 1; the first is entry"):
-        snapshots.state(opened.kept, "r", 1)
+        snapshots.state(opened._backend, "r", 1)
 
 
 def test_what_changed_between_two(opened) -> None:
     agent.run("r", 5)
-    first, second, *_ = snapshots.snapshots(opened.kept, "r")
-    compared = snapshots.compared(opened.kept, "r", first.seq, second.seq)
+    first, second, *_ = snapshots.snapshots(opened._backend, "r")
+    compared = snapshots.compared(opened._backend, "r", first.seq, second.seq)
     assert (compared.before, compared.after, compared.cut) == (first, second, False)
     assert [(it.path, it.kind) for it in compared.differences] == [
         ("Noted.messages[1]", "added"),
         ("Noted.notes.count", "changed"),
     ]
-    back = snapshots.compared(opened.kept, "r", second.seq, first.seq)
+    back = snapshots.compared(opened._backend, "r", second.seq, first.seq)
     assert [it.kind for it in back.differences] == ["removed", "changed"]
-    assert snapshots.compared(opened.kept, "r", first.seq, first.seq).differences == []
+    assert snapshots.compared(opened._backend, "r", first.seq, first.seq).differences == []
 
 
 def test_nested_loops_have_their_own(opened) -> None:
     nested.run("r")
-    found = [(it.path, it.turn) for it in snapshots.snapshots(opened.kept, "r")]
+    found = [(it.path, it.turn) for it in snapshots.snapshots(opened._backend, "r")]
     assert found == [
         ("turns[0]/turns", 1),
         ("turns[0]/turns", 2),
@@ -136,10 +136,10 @@ def test_nested_loops_have_their_own(opened) -> None:
         ("turns[1]/turns", 2),
         ("turns", 2),
     ]
-    assert snapshots.state(opened.kept, "r", path="turns[0]/turns").state == {"m": 2}
-    assert snapshots.state(opened.kept, "r").state == {"n": 2}
+    assert snapshots.state(opened._backend, "r", path="turns[0]/turns").state == {"m": 2}
+    assert snapshots.state(opened._backend, "r").state == {"n": 2}
     with pytest.raises(UsageError, match="no loop 'nothing'"):
-        snapshots.state(opened.kept, "r", path="nothing")
+        snapshots.state(opened._backend, "r", path="nothing")
 
 
 def test_a_loop_that_started_over_says_so(opened) -> None:
@@ -147,7 +147,7 @@ def test_a_loop_that_started_over_says_so(opened) -> None:
     opened.rollback("r", to="snap.check", actor="kim", reason="do it again")
     opened.resume("r", actor="kim")
     assert again.run("r") == 3
-    found = snapshots.snapshots(opened.kept, "r")
+    found = snapshots.snapshots(opened._backend, "r")
     assert [(it.turn, it.generation, it.superseded) for it in found] == [
         (1, 1, True),
         (2, 1, True),
@@ -160,19 +160,19 @@ def test_a_fork_has_what_it_borrowed_and_what_it_was_given(opened) -> None:
     agent.run("r", 4)
     opened.fork("r", "f", before="turns[2]/snap.say")
     agent.run("f", 4)
-    found = snapshots.snapshots(opened.kept, "f")
+    found = snapshots.snapshots(opened._backend, "f")
     assert [(it.turn, it.borrowed) for it in found] == [(2, True), (3, False)]
     assert found[0].seq < 0 < found[1].seq
-    texts = snapshots.state(opened.kept, "f", found[0].seq).state["Noted"]["messages"]
+    texts = snapshots.state(opened._backend, "f", found[0].seq).state["Noted"]["messages"]
     assert len(texts) == 2
-    changed = snapshots.compared(opened.kept, "f", found[0].seq, found[1].seq).differences
+    changed = snapshots.compared(opened._backend, "f", found[0].seq, found[1].seq).differences
     assert [it.path for it in changed] == ["Noted.messages[2]", "Noted.notes.count"]
 
     opened.fork("r", "given", before="turns[2]/snap.say", state=Noted([{"role": "user"}]))
-    [given, *_] = [it for it in snapshots.snapshots(opened.kept, "given") if it.seq == 0]
+    [given, *_] = [it for it in snapshots.snapshots(opened._backend, "given") if it.seq == 0]
     assert given.borrowed
     assert given.turn == 2
-    assert snapshots.state(opened.kept, "given", 0).state == {
+    assert snapshots.state(opened._backend, "given", 0).state == {
         "Noted": {"messages": [{"role": "user"}], "notes": {}}
     }
 
@@ -181,16 +181,16 @@ def test_a_run_without_loops(opened) -> None:
     broken.add("check")
     with pytest.raises(RunFailed):
         again.run("r")
-    assert snapshots.snapshots(opened.kept, "r") == []
+    assert snapshots.snapshots(opened._backend, "r") == []
     with pytest.raises(UsageError, match="only loops over turns"):
-        snapshots.state(opened.kept, "r")
+        snapshots.state(opened._backend, "r")
     with pytest.raises(RunNotFound):
-        snapshots.snapshots(opened.kept, "no such run")
+        snapshots.snapshots(opened._backend, "no such run")
 
 
 def test_damage_is_said_and_not_shown(opened, tmp_path: Path) -> None:
     agent.run("r", 3)
-    row = opened.kept.get("r")
+    row = opened._backend.get("r")
     assert row is not None
     with sqlite3.connect(tmp_path / "snap.db") as file:
         changed = file.execute(
@@ -201,4 +201,4 @@ def test_damage_is_said_and_not_shown(opened, tmp_path: Path) -> None:
     assert changed == 1
     for look in (snapshots.snapshots, snapshots.state):
         with pytest.raises(Corrupt):
-            look(opened.kept, "r")
+            look(opened._backend, "r")

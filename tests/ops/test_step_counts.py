@@ -190,7 +190,7 @@ def test_one_number_of_steps_everywhere(tmp_path: Path, kind: str):
     url = f"sqlite:///{tmp_path}/runs.db"
     with contextlib.closing(holdfast.open(url, default=False)) as store:
         make(store)
-        kept = store.kept
+        kept = store._backend
         row = run_views.existing_row(kept, "r")
         counts = counts_of(run_views.fold(kept, row))
         assert (counts.done, counts.called) == (done, called)

@@ -122,7 +122,7 @@ def check(line: Timeline) -> Timeline:
 
 def test_steps_and_attempts(opened: holdfast.types.Store) -> None:
     simple.run("r")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     assert told(line.bars) == [
         ("step", "tl.plain", "completed"),
         ("step", "tl.flaky", "completed"),
@@ -140,7 +140,7 @@ def test_steps_and_attempts(opened: holdfast.types.Store) -> None:
 
 def test_branches_have_lanes(opened: holdfast.types.Store) -> None:
     beside.run("r")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     lanes = {bar.key: (bar.lane, bar.branch) for bar in line.bars}
     assert {lanes["gather[0]/tl.meet"][0], lanes["gather[1]/tl.meet"][0]} == {1, 2}
     assert lanes["gather#2[0]/tl.plain"] == (1, "gather#2[0]")  # The lane is free again.
@@ -179,7 +179,7 @@ def test_calls_that_overlap_without_a_branch_have_lanes_of_their_own(
 ) -> None:
     tries.pop("beside", None)
     asyncio.run(side_by_side.run("r"))
-    told = timeline(opened.engine.kept, "r")
+    told = timeline(opened._engine.kept, "r")
     assert told.lanes == 2
     assert [bar.lane for bar in told.bars if bar.kind == "step"] == [0, 1, 0]
     assert_nothing_overlaps(told)
@@ -211,7 +211,7 @@ def test_no_bars_of_a_lane_ever_overlap() -> None:
 def test_a_doubt_and_the_time_held(opened: holdfast.types.Store) -> None:
     with pytest.raises(RunHeld):
         doubtful.run("r")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     assert line.open
     assert told(line.bars) == [("step", "tl.pay", "in_doubt"), ("held", "in doubt", "in_doubt")]
     assert [bar.end for bar in line.bars] == [None, None]
@@ -219,13 +219,13 @@ def test_a_doubt_and_the_time_held(opened: holdfast.types.Store) -> None:
     assert line.bars[0].effect
 
     opened.settle("r", "tl.pay", NOT_DONE, actor="kim")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     [held] = [bar for bar in line.bars if bar.kind == "held"]
     assert held.end is not None
     assert ("gap", "nobody had taken it", "queued") in told(line.bars)
     with pytest.raises(RunHeld):
         doubtful.run("r")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     attempts = [bar for bar in line.bars if bar.kind == "attempt"]
     assert [(bar.attempt, bar.status) for bar in attempts] == [(1, "in_doubt"), (2, "in_doubt")]
 
@@ -233,7 +233,7 @@ def test_a_doubt_and_the_time_held(opened: holdfast.types.Store) -> None:
 def test_waits(opened: holdfast.types.Store) -> None:
     with pytest.raises(RunFailed):
         sleepy.run("r")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     waits = [bar for bar in line.bars if bar.kind == "wait"]
     assert [(bar.name, bar.status) for bar in waits] == [
         ("sleep", "ended"),
@@ -264,7 +264,7 @@ def test_a_killed_process_leaves_a_gap(opened: holdfast.types.Store) -> None:
         return subprocess.run(command, check=False, cwd=ROOT).returncode
 
     assert play("die") == -signal.SIGKILL
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     assert [it.how for it in line.executions] == ["died"]
     assert told(line.bars) == [
         ("step", "tl.before", "completed"),
@@ -274,7 +274,7 @@ def test_a_killed_process_leaves_a_gap(opened: holdfast.types.Store) -> None:
     assert line.bars[-1].end is None
 
     assert play("live") == 0
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     assert [it.how for it in line.executions] == ["died", "completed"]
     [gap] = [bar for bar in line.bars if bar.kind == "gap"]
     assert gap.status == "died"
@@ -292,7 +292,7 @@ def test_a_killed_process_leaves_a_gap(opened: holdfast.types.Store) -> None:
 
 def test_a_run_that_nobody_has_taken_yet(opened: holdfast.types.Store) -> None:
     simple.submit("r")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     assert told(line.bars) == [("gap", "nobody had taken it", "queued")]
     assert line.executions == []
 
@@ -302,7 +302,7 @@ def test_what_a_rollback_left_behind(opened: holdfast.types.Store) -> None:
     opened.rollback("r", to="tl.plain", actor="kim", reason="again")
     opened.resume("r", actor="kim")
     simple.run("r")
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     steps = [(b.key, b.generation, b.superseded) for b in line.bars if b.kind == "step"]
     assert steps == [
         ("tl.plain", 1, False),
@@ -317,14 +317,14 @@ def test_a_fork_took_no_time_for_what_it_borrowed(opened: holdfast.types.Store) 
     simple.run("r")
     opened.fork("r", "f", before="tl.flaky")
     simple.run("f")
-    line = check(timeline(opened.kept, "f"))
+    line = check(timeline(opened._backend, "f"))
     assert line.borrowed == 1
     assert {bar.key for bar in line.bars if bar.kind == "step"} == {"tl.flaky"}
 
 
 def test_a_long_run_is_thinned_and_says_so(opened: holdfast.types.Store) -> None:
     looping.run("r", 700)
-    line = check(timeline(opened.kept, "r"))
+    line = check(timeline(opened._backend, "r"))
     assert len(line.bars) == BARS_MAX
     assert line.bars[0].kind == "joined"
     assert line.joined == line.bars[0].count == 700 - (BARS_MAX - 1)
@@ -368,7 +368,7 @@ def test_a_wait_that_a_worker_unloaded_is_no_gap(store: Store, clock: Clock) -> 
 
 def test_damage_and_absence_are_said(opened: holdfast.types.Store, tmp_path: Path) -> None:
     with pytest.raises(RunNotFound):
-        timeline(opened.kept, "r")
+        timeline(opened._backend, "r")
     simple.run("r")
     with sqlite3.connect(tmp_path / "tl.db") as file:
         file.execute(
@@ -376,4 +376,4 @@ def test_damage_and_absence_are_said(opened: holdfast.types.Store, tmp_path: Pat
         )
         assert file.total_changes == 1
     with pytest.raises(Corrupt):
-        timeline(opened.kept, "r")
+        timeline(opened._backend, "r")

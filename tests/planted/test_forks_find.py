@@ -57,18 +57,18 @@ def scenario() -> None:
         assert agent.run("f", "new") == [*told[:16], *(f"new {n} mm" for n in range(16, 21))]
         assert executed == {"pay": 1, **{f"think {n}": 1 for n in range(16, 21)}}
         assert len(set(keys)) == 2
-        row = store.kept.get("f")
+        row = store._backend.get("f")
         assert row is not None
-        stored = store.kept.whole(row).chunks.values()
+        stored = store._backend.whole(row).chunks.values()
         assert not any(b"old " in body for body in stored)
         executed.clear()
         store.rollback("f", to="turns[17]/planted-fork-think", confirm=True)
         store.resume("f")
         agent.run("f", "new")
         assert executed == {"think 19": 1, "think 20": 1, "pay": 1}
-        origin = store.kept.get("r")
+        origin = store._backend.get("r")
         assert origin is not None
-        assert not store.kept.forget(origin, store.kept.now_us())
+        assert not store._backend.forget(origin, store._backend.now_us())
         assert store.verify() == []
 
 

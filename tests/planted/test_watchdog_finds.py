@@ -42,10 +42,10 @@ def told_twice() -> tuple[int, int]:
     with testing.store() as store:
         with store.worker(flows=[held], concurrency=1):
             held.submit("r")
-            until(lambda: (row := store.kept.get("r")) and row.waiting_on and row.owner is None)
+            until(lambda: (row := store._backend.get("r")) and row.waiting_on and row.owner is None)
         [finding] = store.findings("r")
-        watchdog.tell(store.kept, finding, "hold")
-        watchdog.tell(store.kept, finding, "hold")
+        watchdog.tell(store._backend, finding, "hold")
+        watchdog.tell(store._backend, finding, "hold")
         kinds = [entry.kind for entry in store.history("r")]
         return kinds.count("finding_noted"), kinds.count("run_held")
 
@@ -67,10 +67,10 @@ def paged_by_two() -> list[str]:
     with testing.store(url="sqlite:") as store:
         with store.worker(flows=[paged], concurrency=1):
             paged.submit("r")
-            until(lambda: (row := store.kept.get("r")) and row.waiting_on and row.owner is None)
+            until(lambda: (row := store._backend.get("r")) and row.waiting_on and row.owner is None)
         found = store.findings("r")
         with holdfast.open(store.url, default=False) as other:
-            for engine in (store.engine, other.engine):
+            for engine in (store._engine, other._engine):
                 for finding in found:
                     watchdog_loop._called(engine, finding, page)
     return list(called)

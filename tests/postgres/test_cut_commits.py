@@ -172,7 +172,7 @@ def test_row_38_a_run_that_is_cut_off_for_good_repeats_no_effect(
                 chosen.run("r", "book")
             assert cut.fired
         with truth.worker(flows=[buying]):
-            handle = truth.handle("r") if truth.kept.get("r") else None
+            handle = truth.handle("r") if truth._backend.get("r") else None
             if handle is None:
                 handle = buying.with_options(store=truth).submit("r", "book")
             done = settled(truth, handle)

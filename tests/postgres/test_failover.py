@@ -55,7 +55,7 @@ def test_failover_to_a_synchronous_replica_loses_nothing(payments: Client, tmp_p
             assert len(fleet.acknowledged()) > told, "the failover came after everything"
             assert fleet.violations(names, payments) == []
             with fleet.store() as store:
-                assert store.kept.regression() is None
+                assert store._backend.regression() is None
         finally:
             fleet.close()
 
@@ -97,13 +97,13 @@ def test_row_39_failover_to_an_asynchronous_replica_is_noticed(
 
 def all_are_back(store: holdfast.types.Store) -> bool:
     """Tell whether every worker has been heard since the failover: `holdfast workers` shows it."""
-    now_us = store.kept.now_us()
-    return len([p for p in store.kept.pulses() if p.until_us > now_us]) >= WORKERS
+    now_us = store._backend.now_us()
+    return len([p for p in store._backend.pulses() if p.until_us > now_us]) >= WORKERS
 
 
 def noticed(store: holdfast.types.Store) -> str | None:
-    store.kept.pulse(store.kept.register_owner(), "{}")
-    return store.kept.regression()
+    store._backend.pulse(store._backend.register_owner(), "{}")
+    return store._backend.regression()
 
 
 def is_held(store: holdfast.types.Store, run: str) -> bool:

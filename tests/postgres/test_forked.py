@@ -25,7 +25,7 @@ def test_a_child_does_not_wait_for_threads_that_are_not_there(postgres_url: str)
     with hf.open(postgres_url, default=False) as store:
         chosen = one.with_options(store=store)
         chosen.run("before")
-        kept: Any = store.kept
+        kept: Any = store._backend
         with kept._clock._lock, kept._remembered._lock, kept._notices._changed:
             pid = os.fork()
             if pid == 0:

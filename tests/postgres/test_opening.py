@@ -57,7 +57,7 @@ def test_all_who_open_a_new_store_at_once_open_the_same_one(
 ) -> None:
     def opened() -> str:
         with holdfast.open(postgres_url, default=False) as store:
-            return store.kept.store_id
+            return store._backend.store_id
 
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         stores = [pool.submit(opened) for _ in range(OPENED_AT_ONCE)]

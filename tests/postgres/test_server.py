@@ -73,7 +73,7 @@ def test_a_store_is_as_new_each_time(postgres_server: Server) -> None:
     ids = []
     for _ in range(2):
         with holdfast.open(postgres_server.url(name)) as store:
-            ids.append(store.kept.store_id)
+            ids.append(store._backend.store_id)
             postgres_server.execute("CREATE TABLE left_over (a int)", name)
             with store.worker(flows=[used]):
                 handle = used.submit("r")

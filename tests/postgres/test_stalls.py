@@ -61,7 +61,7 @@ def test_row_43_lost_notices_are_made_up_for_by_looking(
             # One interval of a worker, and one of the caller who waits; the rest is the machine's.
             assert time.monotonic() - before < 10
             # And whoever waits for a change behind the same proxy is not left waiting either.
-            assert store.kept.wait_for_change(5)
+            assert store._backend.wait_for_change(5)
     assert proxy.dropped
 
 

@@ -22,6 +22,6 @@ def until(condition: Callable[[], Any]) -> Any:
 
 def is_free(store: holdfast.types.Store, run_id: str = "r") -> bool:
     """Say whether nobody has the run, which is there."""
-    row = store.kept.get(run_id)
+    row = store._backend.get(run_id)
     assert row is not None
     return row.owner is None

@@ -226,7 +226,7 @@ def test_a_refused_run_that_fails_asks_anew_when_it_is_taken_up(store: PrivateSt
     store.reject("r", "ap-pay", actor="fin")
     with pytest.raises(RunFailed, match="ap-pay was refused by fin"):
         handle.result(timeout=20)
-    until(lambda: not store.engine.executing())
+    until(lambda: not store._engine.executing())
     again = one.start("r", 7)
     assert asked(store).number == first.number + 1
     store.approve("r", "ap-pay", actor="fin")
@@ -287,7 +287,7 @@ def test_in_the_stores_own_database(sqlite: PrivateStore) -> None:
     sqlite.approve("r", "ap-row", actor="ana")
     assert handle.result(timeout=20) == "paid 9"
     assert [it.status for it in sqlite.get("r").signals] == ["received"]
-    assert sqlite.kept.questions() == []
+    assert sqlite._backend.questions() == []
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:"])

@@ -279,7 +279,7 @@ def test_a_refusal_is_recorded(store: PrivateStore) -> None:
     store.reject("r", "go", reason="too early", actor="ana")
 
     assert handle.result(timeout=20) == "ana: too early"
-    until(lambda: not store.engine.executing())
+    until(lambda: not store._engine.executing())
     assert refusable.run("r") == "ana: too early"
     assert store.get("r").steps[0].error is not None
 
@@ -294,7 +294,7 @@ def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> Non
     with pytest.raises(AnswerConflict, match="by ana"):
         store.answer("r", "go", "yes")
 
-    until(lambda: not store.engine.executing())
+    until(lambda: not store._engine.executing())
     handle = fails_when_refused.start("r")
     store.wait_until("r", status="waiting")
     assert [it.number for it in store.questions()] == [2]
@@ -335,7 +335,7 @@ def test_two_lines_cannot_ask_by_one_name(store: PrivateStore) -> None:
 def test_a_worker_unloads_a_run_that_asks(store: PrivateStore) -> None:
     how_many.submit("r")
     with store.worker(flows=[how_many], concurrency=1):
-        until(lambda: (row := store.kept.get("r")) and row.waiting_on and row.owner is None)
+        until(lambda: (row := store._backend.get("r")) and row.waiting_on and row.owner is None)
         store.answer("r", "count", 8, actor="ana")
         assert store.handle("r").result(timeout=20) == 8
     assert not store.verify()
@@ -348,7 +348,7 @@ def test_a_cancelled_run_stops_asking(store: PrivateStore) -> None:
         store.cancel("r", actor="ana")
         store.wait_until("r", status="cancelled")
     assert store.questions() == []
-    assert store.kept.questions() == []
+    assert store._backend.questions() == []
     with pytest.raises(RunEnded, match="cancelled"):
         store.answer("r", "count", 3)
 
@@ -400,21 +400,21 @@ def test_a_question_reads_none_of_the_other_messages(
         return [it.number for it in store.questions()] == [number]
 
     looked: list[str] = []
-    one_of = store.kept.message
+    one_of = store._backend.message
 
     def one_message(run_no: int, message_id: str) -> Any:
         looked.append(message_id)
         return one_of(run_no, message_id)
 
-    monkeypatch.setattr(store.kept, "message", one_message)
-    here, all_of, read = threading.current_thread(), store.kept.messages, []
+    monkeypatch.setattr(store._backend, "message", one_message)
+    here, all_of, read = threading.current_thread(), store._backend.messages, []
 
     def all_messages(run_no: int) -> Any:
         if threading.current_thread() is not here:  # The run, and not whoever answers it.
             read.append(run_no)
         return all_of(run_no)
 
-    monkeypatch.setattr(store.kept, "messages", all_messages)
+    monkeypatch.setattr(store._backend, "messages", all_messages)
     handle = in_turns.start("r")
     for number in range(1, 9):
         until(functools.partial(asks, number))

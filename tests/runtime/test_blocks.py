@@ -262,7 +262,7 @@ def test_a_completed_block_executes_nothing_that_has_no_outcome(store):
 def test_a_block_that_is_cancelled_while_it_is_entered_gives_the_run_back(
     holdfast_store, monkeypatch
 ):
-    real = holdfast_store.kept.get
+    real = holdfast_store._backend.get
 
     def slow(run_id: str) -> Any:
         time.sleep(0.1)
@@ -274,7 +274,7 @@ def test_a_block_that_is_cancelled_while_it_is_entered_gives_the_run_back(
 
     async def main() -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(holdfast_store.kept, "get", slow)
+            patched.setattr(holdfast_store._backend, "get", slow)
             task = asyncio.ensure_future(enter())
             await asyncio.sleep(0.02)
             task.cancel()

@@ -48,7 +48,7 @@ def thinker(count: int) -> str:
 
 
 def spent(store: testing.PrivateStore, run_id: str = "r") -> int:
-    pot = store.kept.pot(run_id)
+    pot = store._backend.pot(run_id)
     assert pot is not None
     return pot.spent_usd_nanos
 
@@ -119,7 +119,7 @@ def test_a_failed_run_that_is_taken_up_again_goes_on_with_what_is_left(store):
     assert spent(store) == 30 * CENT
     broken.append(False)
     assert mends.run("r") == 3
-    pot = store.kept.pot("r")
+    pot = store._backend.pot("r")
     assert (pot.spent_usd_nanos, pot.spent_steps) == (60 * CENT, 4)
 
 
@@ -151,13 +151,13 @@ def test_a_budget_is_shown(store):
 
 def test_a_run_without_a_budget_writes_and_asks_nothing_more(store):
     asked: list[str] = []
-    pot_of = store.kept.pot
+    pot_of = store._backend.pot
 
     def asking(root: str) -> Any:
         asked.append(root)
         return pot_of(root)
 
-    store.kept.pot = asking
+    store._backend.pot = asking
 
     @flow(name="budget-none")
     def none() -> int:
@@ -165,8 +165,8 @@ def test_a_run_without_a_budget_writes_and_asks_nothing_more(store):
 
     assert none.run("r") == 1
     assert asked == []
-    row = store.kept.get("r")
-    joined = [entry for entry in store.kept.load(row) if entry.step == "budget-think"]
+    row = store._backend.get("r")
+    joined = [entry for entry in store._backend.load(row) if entry.step == "budget-think"]
     assert [entry.started_us is not None for entry in joined] == [True], "one row, as before"
 
 
@@ -312,7 +312,7 @@ def test_every_attempt_counts_and_so_do_those_that_fail(store):
     assert len(done) == 4
     assert "4 of 4 steps are used" in error.detail
     assert error.actions == ("holdfast raise-budget r --steps 8",)
-    pot = store.kept.pot("r")
+    pot = store._backend.pot("r")
     assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 40 * CENT)
     store.set_budget("r", budget=Budget(steps=100), actor="ada")
     with pytest.raises(holdfast.errors.RunFailed):
@@ -393,7 +393,7 @@ def test_grouped_steps_and_inline_calls_count(store):
         for number in range(5):
             grouped(number)
     assert done == ["inline", 0, 1, 2]
-    pot = store.kept.pot("r")
+    pot = store._backend.pot("r")
     assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 90 * CENT)
 
 
@@ -420,7 +420,7 @@ def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(s
 
     held(inserts.run, "r")
     assert done == [0, 1, 1]
-    pot = sqlite.kept.pot("r")
+    pot = sqlite._backend.pot("r")
     assert (pot.spent_usd_nanos, pot.spent_steps) == (80 * CENT, 3)
     sqlite.set_budget("r", budget=Budget(usd=5), actor="ada")
     inserts.run("r")
@@ -494,7 +494,7 @@ def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store
     store.wait_until("p", waiting=True)
     assert done == [0, 1, 2]
     assert spent(store, "p") == 90 * CENT
-    assert store.kept.pot(fourth) is None
+    assert store._backend.pot(fourth) is None
     assert store.get(fourth).budget.root == "p"
     said = " ".join(str(store.explain("p")).split())
     assert "The child is held: the budget of run p is used up" in said
@@ -517,7 +517,7 @@ def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
         return own(2)
 
     assert rich.run("p") == 1
-    assert store.kept.pot("p::budget-own") is None
+    assert store._backend.pot("p::budget-own") is None
 
     @flow(name="budget-free")
     def free() -> int:
@@ -526,7 +526,7 @@ def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
     handle = free.start("q")
     store.wait_until("q::budget-own", status="held")
     assert spent(store, "q::budget-own") == 30 * CENT, "its own, since its family has none"
-    assert store.kept.pot("q") is None
+    assert store._backend.pot("q") is None
     store.set_budget("q::budget-own", budget=Budget(usd=1), actor="ada")
     assert handle.result(timeout=20) == 1
 
@@ -642,14 +642,14 @@ def test_an_outcome_is_recorded_whatever_it_used(store, tokens, cost):
 def test_sums_of_a_pot_stop_where_a_database_cannot_count_on(store):
     free = muchness.with_options(budget=Budget(steps=100))
     assert free.run("r", 4, 2**62, 1e9) == 4
-    pot = store.kept.pot("r")
+    pot = store._backend.pot("r")
     assert pot is not None
     assert pot.spent_tokens == 2**63 - 1
     assert pot.spent_usd_nanos == 4 * 10**18
     assert len(done) == 4
     assert free.run("s", 12, 0, 1e9) == 12
     assert spent(store, "s") == 2**63 - 1
-    assert json.loads(store.kept.get("r").usage)["input_tokens"] == 2**63 - 1
+    assert json.loads(store._backend.get("r").usage)["input_tokens"] == 2**63 - 1
 
 
 @pytest.mark.parametrize(
@@ -668,7 +668,7 @@ def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
         return too_much()
 
     assert flow_of_much.run("r") == "ok"
-    assert store.kept.pot("r").spent_tokens == 1
+    assert store._backend.pot("r").spent_tokens == 1
 
 
 # -- first mistakes ----------------------------------------------------------------------------

@@ -76,9 +76,9 @@ def lies(store: PrivateStore, answers: dict[str, Stopped]) -> list[str]:
     """Return every answer that does not agree with the status and the journal of its run."""
     found: list[str] = []
     for run_id, answer in answers.items():
-        row = store.kept.get(run_id)
+        row = store._backend.get(run_id)
         assert row is not None
-        kinds = [str(entry.kind) for entry in store.kept.load(row)]
+        kinds = [str(entry.kind) for entry in store._backend.load(row)]
         last = [kind for kind in kinds if kind in ENDS.values()]
         wanted = "cancelled" if answer.outcome == "cancelled" else "completed"
         if row.status != wanted or answer.status != wanted or last != [ENDS[wanted]]:

@@ -237,7 +237,7 @@ def test_a_sync_child_of_an_async_parent_and_the_reverse(store: PrivateStore) ->
 def test_a_child_of_a_child_knows_its_parent_and_its_root(store: PrivateStore) -> None:
     assert grand.run("r", "a") == "A!!"
 
-    row = store.kept.get("r::fam-parent::fam-child")
+    row = store._backend.get("r::fam-parent::fam-child")
     assert row is not None
     assert (row.parent, row.root) == ("r::fam-parent", "r")
 
@@ -473,7 +473,7 @@ def gone(store: PrivateStore) -> None:
 def test_a_cancel_reaches_children_two_levels_deep_in_a_process(store: PrivateStore) -> None:
     handle = two_levels.start("r")
     store.wait_until("r", waiting="child")
-    until(lambda: store.kept.get("r::fam-waits-for-it::fam-waits") is not None)
+    until(lambda: store._backend.get("r::fam-waits-for-it::fam-waits") is not None)
     store.wait_until("r::fam-waits-for-it::fam-waits", waiting="signal:go")
 
     answer = store.cancel("r", actor="ana", reason="enough")
@@ -487,7 +487,7 @@ def test_a_cancel_reaches_children_two_levels_deep_in_a_process(store: PrivateSt
 def test_a_cancel_reaches_children_that_were_unloaded(store: PrivateStore) -> None:
     two_levels.submit("r")
     with store.worker(flows=[two_levels, waits_for_it, waiting], concurrency=1):
-        until(lambda: store.kept.get("r::fam-waits-for-it::fam-waits") is not None)
+        until(lambda: store._backend.get("r::fam-waits-for-it::fam-waits") is not None)
         store.wait_until("r::fam-waits-for-it::fam-waits", waiting="signal:go")
     answer = store.cancel("r", actor="ana")
     assert (answer.outcome, answer.children) == ("cancelled", ("r::fam-waits-for-it",))
@@ -496,7 +496,7 @@ def test_a_cancel_reaches_children_that_were_unloaded(store: PrivateStore) -> No
 
 def test_a_cancelled_child_fails_in_its_parent(store: PrivateStore) -> None:
     handle = waits_for_it.start("r")
-    until(lambda: store.kept.get("r::fam-waits") is not None)
+    until(lambda: store._backend.get("r::fam-waits") is not None)
     store.wait_until("r::fam-waits", waiting="signal:go")
     store.cancel("r::fam-waits", actor="ana", reason="enough")
     with pytest.raises(RunFailed, match="ChildFailed.*r::fam-waits' was cancelled by ana: enough"):
@@ -505,7 +505,7 @@ def test_a_cancelled_child_fails_in_its_parent(store: PrivateStore) -> None:
 
 def test_a_held_child_is_cancelled_when_its_doubt_is_settled(store: PrivateStore) -> None:
     of_doubtful.start("r")
-    until(lambda: store.kept.get("r::fam-doubtful") is not None)
+    until(lambda: store._backend.get("r::fam-doubtful") is not None)
     store.wait_until("r::fam-doubtful", status="held")
 
     assert store.cancel("r", actor="ana").outcome == "cancelled"

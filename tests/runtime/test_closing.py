@@ -46,13 +46,13 @@ def test_a_store_closed_with_an_effect_in_its_call_proves_no_death(url):
         return pay()
 
     store = holdfast.open(url)
-    owner = store.engine.owner()
+    owner = store._engine.owner()
     handle = shop.start("r")
     assert blocked.inside.wait(10)
     store.close()
     with holdfast.open(url, default=False) as other:
-        assert not other.kept.owner_is_dead(owner)
-        assert other.kept.claimable(other.kept.now_us(), 9) == []
+        assert not other._backend.owner_is_dead(owner)
+        assert other._backend.claimable(other._backend.now_us(), 9) == []
     blocked.free.set()
     handle._thread.join(10)  # type: ignore[union-attr]
 
@@ -73,20 +73,20 @@ def test_a_store_closed_with_an_abandoned_attempt_proves_no_death(url):
         return "paid"
 
     store = holdfast.open(url)
-    owner = store.engine.owner()
+    owner = store._engine.owner()
     assert shop.run("r") == "went on"
     store.close()
     with holdfast.open(url, default=False) as other:
-        assert not other.kept.owner_is_dead(owner)
+        assert not other._backend.owner_is_dead(owner)
     blocked.free.set()
 
 
 def test_a_store_closed_in_order_is_a_proof(url):
     store = holdfast.open(url, default=False)
-    owner = store.engine.owner()
+    owner = store._engine.owner()
     store.close()
     with holdfast.open(url, default=False) as other:
-        assert other.kept.owner_is_dead(owner)
+        assert other._backend.owner_is_dead(owner)
 
 
 def test_row_36_an_error_in_the_process_table_proves_nothing(monkeypatch):
@@ -130,7 +130,7 @@ def test_a_write_that_went_through_in_the_dark_does_not_strand_its_run(store):
     def dark() -> None: ...
 
     dark.submit("r")
-    kept, engine = store.kept, store.engine
+    kept, engine = store._backend, store._engine
     lease = kept.claim("r", engine.owner(), kept.now_us())
     assert isinstance(lease, Lease)
     stale = Lease(lease.row)
@@ -150,7 +150,7 @@ def test_a_run_given_back_because_it_could_not_write_has_made_no_progress(store)
     def unlucky() -> None: ...
 
     unlucky.submit("r")
-    kept, owner = store.kept, store.engine.owner()
+    kept, owner = store._backend, store._engine.owner()
     for count in range(1, 5):
         lease = kept.claim("r", owner, kept.now_us())
         assert isinstance(lease, Lease)

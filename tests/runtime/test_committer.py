@@ -71,7 +71,7 @@ def test_threads_with_lazy_and_grouped_writes(sqlite):
             holdfast.emit(i)
         return total + n
 
-    sqlite.engine.committer._start()  # See above: it must not hang on a known gap.
+    sqlite._engine.committer._start()  # See above: it must not hang on a known gap.
     handles = [work.start(f"r-{n}", n) for n in range(8)]
     assert [handle.result(timeout=30) for handle in handles] == [90 + n for n in range(8)]
     assert sqlite.verify() == []

@@ -165,7 +165,7 @@ def why(store: PrivateStore, run_id: str = "r") -> tuple[str, str]:
 
 def heard(store: PrivateStore, run_id: str = "r") -> None:
     """Wait until the process that has the run knows what is asked of it."""
-    [execution] = [it for it in store.engine.executing() if it.run_id == run_id]
+    [execution] = [it for it in store._engine.executing() if it.run_id == run_id]
     until(lambda: execution.stopped is not None)
 
 
@@ -269,12 +269,12 @@ def test_one_that_waits_in_its_process(store: PrivateStore, it: Any) -> None:
 def test_one_that_waits_unloaded(store: PrivateStore, it: Any) -> None:
     it.submit("r")
     store.recover()
-    assert store.kept.get("r").owner is None  # type: ignore[union-attr]
+    assert store._backend.get("r").owner is None  # type: ignore[union-attr]
 
     assert store.cancel("r", actor="ana").outcome == "cancelled"
 
     assert store.recover() == []
-    assert store.kept.get("r").wake_us is None  # type: ignore[union-attr]
+    assert store._backend.get("r").wake_us is None  # type: ignore[union-attr]
 
 
 def test_a_failed_run_is_cancelled_and_then_final(store: PrivateStore) -> None:
@@ -489,9 +489,9 @@ def test_a_resume_is_later_than_a_pause_that_came_before_the_run_failed(
     answer = store.resume("r", actor="kim")
 
     assert answer.did.endswith("the earlier pause by ana, which had not been carried out, is void")
-    row = store.kept.get("r")
+    row = store._backend.get("r")
     assert row is not None
-    assert store.kept.inbox(row.run_no) == []
+    assert store._backend.inbox(row.run_no) == []
     assert fails_once.run("r") == "done"
     assert store.verify() == []
 
@@ -606,8 +606,8 @@ def test_a_pause_that_came_too_late_does_not_say_that_it_paused(
     """The effect ended in doubt first: the run is held as that, and the message is only taken."""
 
     def is_taken() -> bool:
-        row = store.kept.get("r")
-        return row is not None and row.status == "held" and not store.kept.inbox(row.run_no)
+        row = store._backend.get("r")
+        return row is not None and row.status == "held" and not store._backend.inbox(row.run_no)
 
     def its_owner_comes_first(*_: Any) -> bool:
         gate.open.set()

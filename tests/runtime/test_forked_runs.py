@@ -99,9 +99,9 @@ def key_of(number: int) -> str:
 
 
 def whole_of(store: holdfast.types.Store, run_id: str) -> WholeRun:
-    row = store.kept.get(run_id)
+    row = store._backend.get(run_id)
     assert row is not None
-    return store.kept.whole(row)
+    return store._backend.whole(row)
 
 
 def own_bytes(store: holdfast.types.Store, run_id: str) -> int:
@@ -147,7 +147,7 @@ def test_at_turns_of_a_growing_conversation(store: testing.PrivateStore, turn: i
 def test_a_fork_reads_only_what_it_needs(sqlite: testing.PrivateStore) -> None:
     agent.run("r", "long", 200)
     sqlite.fork("r", "f", before="turns[190]/forked.think")
-    loaded = sqlite.kept.load
+    loaded = sqlite._backend.load
     ranges: list[int] = []
 
     def counting(row: Any, skips: Any = ()) -> Any:
@@ -155,7 +155,7 @@ def test_a_fork_reads_only_what_it_needs(sqlite: testing.PrivateStore) -> None:
         ranges.append(len(entries))
         return entries
 
-    sqlite.kept.load = counting  # type: ignore[method-assign]
+    sqlite._backend.load = counting  # type: ignore[method-assign]
     agent.run("f", "long", 200)
     assert ranges
     assert max(ranges) < 50, "the turns that a snapshot stands for are not read"

@@ -688,7 +688,7 @@ def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
     waiting.submit("r")
     with store.worker(flows=[waiting], concurrency=1):
         for number in (1, 2):
-            until(lambda: (row := store.kept.get("r")).waiting_on and row.owner is None)
+            until(lambda: (row := store._backend.get("r")).waiting_on and row.owner is None)
             outside.fact = f"new {number}"
             store.signal("r", "go", number)
             store.wait_until("r", done="wait:go" if number == 1 else "wait:go#2")

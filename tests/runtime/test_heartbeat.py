@@ -54,7 +54,7 @@ def wait_for(fact: Callable[[], object]) -> None:
 
 
 def row_of(store: testing.PrivateStore) -> RunRow:
-    row = store.kept.get("r")
+    row = store._backend.get("r")
     assert row is not None
     return row
 
@@ -62,12 +62,12 @@ def row_of(store: testing.PrivateStore) -> RunRow:
 def test_a_step_that_is_still_at_work_gets_its_start_written(store):
     waiting = Waiting()
     assert kinds(store, "r") == ["run_started", "run_claimed"]
-    store.engine.heartbeat.beat()
-    store.engine.committer.flush()
+    store._engine.heartbeat.beat()
+    store._engine.committer.flush()
     store.wait_until("r", status="running")
     assert kinds(store, "r")[2:] == ["step_started"]
     assert steps(store, "r") == {waiting.step.name: "running"}
-    store.engine.heartbeat.beat()
+    store._engine.heartbeat.beat()
     assert waiting.end() == 7
     assert kinds(store, "r")[2:] == ["step_started", "step_completed", "run_completed"]
     started = next(e for e in store.history("r") if e.kind == "step_started")
@@ -78,7 +78,7 @@ def test_a_step_that_is_still_at_work_gets_its_start_written(store):
 def test_an_effect_does_not_wait_for_the_heartbeat(store):
     waiting = Waiting(as_effect=True)
     assert kinds(store, "r")[2:] == ["step_started"]
-    store.engine.heartbeat.beat()
+    store._engine.heartbeat.beat()
     assert waiting.end() == 7
     assert kinds(store, "r")[2:] == ["step_started", "step_completed", "run_completed"]
 
@@ -87,30 +87,30 @@ def test_a_beat_keeps_the_lease_with_one_write_for_all_runs():
     clock, faults = testing.FakeClock(), testing.StoreFaults()
     with testing.store(clock, lease_s=30, faults=faults) as store:
         first, second = Waiting("a"), Waiting("b")
-        store.engine.heartbeat.beat()
-        store.engine.committer.flush()
+        store._engine.heartbeat.beat()
+        store._engine.committer.flush()
         clock.advance(20)
         before = [faults.count(write) for write in ("append", "pulse")]
-        rows = [store.kept.get(run_id) for run_id in "ab"]
-        store.engine.heartbeat.beat()
-        store.engine.committer.flush()
+        rows = [store._backend.get(run_id) for run_id in "ab"]
+        store._engine.heartbeat.beat()
+        store._engine.committer.flush()
         assert [faults.count(write) for write in ("append", "pulse")] == [before[0], before[1] + 1]
-        assert [store.kept.get(run_id) for run_id in "ab"] == rows
+        assert [store._backend.get(run_id) for run_id in "ab"] == rows
         clock.advance(20)
-        other = store.kept.register_owner()
-        assert isinstance(store.kept.claim("a", other, store.kept.now_us()), Busy)
-        assert store.kept.claimable(store.kept.now_us(), 10) == []
+        other = store._backend.register_owner()
+        assert isinstance(store._backend.claim("a", other, store._backend.now_us()), Busy)
+        assert store._backend.claimable(store._backend.now_us(), 10) == []
         clock.advance(11)
-        assert len(store.kept.claimable(store.kept.now_us(), 10)) == 2
+        assert len(store._backend.claimable(store._backend.now_us(), 10)) == 2
         first.end()
         second.end()
 
 
 def test_the_pulse_says_which_process_it_is(store):
     waiting = Waiting()
-    store.engine.heartbeat.beat()
-    (pulse,) = store.kept.pulses()
-    assert pulse.owner == store.engine.owner()
+    store._engine.heartbeat.beat()
+    (pulse,) = store._backend.pulses()
+    assert pulse.owner == store._engine.owner()
     assert f'"pid":{os.getpid()}' in pulse.facts
     waiting.end()
 
@@ -118,11 +118,11 @@ def test_the_pulse_says_which_process_it_is(store):
 def test_a_process_that_has_nothing_does_not_beat():
     faults = testing.StoreFaults()
     with testing.store(faults=faults) as store:
-        store.engine.heartbeat.beat()
+        store._engine.heartbeat.beat()
         Waiting().end()
-        store.engine.committer.flush()
-        wait_for(lambda: not store.engine.executing())
-        store.engine.heartbeat.beat()
+        store._engine.committer.flush()
+        wait_for(lambda: not store._engine.executing())
+        store._engine.heartbeat.beat()
         assert faults.count("pulse") == 0
 
 
@@ -131,18 +131,18 @@ def test_a_run_that_was_taken_over_stops_and_says_so():
     with testing.store(clock, lease_s=30) as store:
         waiting = Waiting()
         clock.advance(31)
-        taken = store.kept.claim("r", store.kept.register_owner(), store.kept.now_us())
+        taken = store._backend.claim("r", store._backend.register_owner(), store._backend.now_us())
         assert taken.row.epoch == 2
-        (execution,) = store.engine.executing()
+        (execution,) = store._engine.executing()
         assert isinstance(execution, Execution)
-        store.engine.heartbeat.beat()
+        store._engine.heartbeat.beat()
         assert execution.fenced
         before = kinds(store, "r")
         waiting.free.set()
         with pytest.raises(LeaseLost):
             waiting.handle.result(timeout=10)
         assert kinds(store, "r") == before
-        assert store.engine.executing() == []
+        assert store._engine.executing() == []
 
 
 def test_a_pulse_that_fails_is_told_and_tried_again(caplog):
@@ -150,10 +150,10 @@ def test_a_pulse_that_fails_is_told_and_tried_again(caplog):
     faults.fail("pulse", at=1, error=StoreFull("no space"))
     with testing.store(faults=faults) as store:
         waiting = Waiting()
-        store.engine.heartbeat.beat()
+        store._engine.heartbeat.beat()
         assert "the pulse of this process failed" in caplog.text
-        store.engine.heartbeat.beat()
-        assert len(store.kept.pulses()) == 1
+        store._engine.heartbeat.beat()
+        assert len(store._backend.pulses()) == 1
         waiting.end()
 
 
@@ -168,13 +168,13 @@ def test_a_run_whose_last_write_failed_is_given_back_by_the_heartbeat(caplog):
         for number in (1, 2, 3):  # The outcome of the step, the release, and the first beat.
             faults.fail("append", at=number, error=StoreFull("no space"))
         waiting.free.set()
-        wait_for(lambda: not store.engine.executing())
-        assert [lease.row.run_id for lease in store.engine.abandoned()] == ["r"]
-        store.engine.heartbeat.beat()
+        wait_for(lambda: not store._engine.executing())
+        assert [lease.row.run_id for lease in store._engine.abandoned()] == ["r"]
+        store._engine.heartbeat.beat()
         assert "run r could not be given back yet" in caplog.text
-        assert row_of(store).owner == store.engine.owner()
-        store.engine.heartbeat.beat()
-        assert store.engine.abandoned() == []
+        assert row_of(store).owner == store._engine.owner()
+        store._engine.heartbeat.beat()
+        assert store._engine.abandoned() == []
         row = row_of(store)
         assert (row.status, row.owner) == ("queued", None)
         assert kinds(store, "r")[-1] == "run_released"
@@ -184,12 +184,12 @@ def test_a_run_whose_last_write_failed_is_given_back_by_the_heartbeat(caplog):
 
 def test_an_abandoned_run_that_went_on_elsewhere_is_forgotten(store):
     waiting = Waiting()
-    (execution,) = store.engine.executing()
+    (execution,) = store._engine.executing()
     stale = Lease(msgspec.structs.replace(execution.lease.row))
     waiting.end()
-    store.engine.abandon(stale)
-    store.engine.heartbeat.beat()
-    assert store.engine.abandoned() == []
+    store._engine.abandon(stale)
+    store._engine.heartbeat.beat()
+    assert store._engine.abandoned() == []
     assert kinds(store, "r")[-1] == "run_completed"
 
 
@@ -206,8 +206,8 @@ def test_a_claimed_run_that_cannot_be_loaded_is_given_back():
         faults.fail("load", at=1, error=StoreFailed("gone"))
         with pytest.raises(StoreFailed):
             work.run("r")
-        assert len(store.engine.abandoned()) == 1
-        store.engine.heartbeat.beat()
+        assert len(store._engine.abandoned()) == 1
+        store._engine.heartbeat.beat()
         row = row_of(store)
         assert (row.status, row.owner, row.claims) == ("queued", None, 1)
         assert work.run("r") == 1
@@ -229,7 +229,7 @@ def test_beats_while_hundreds_of_branches_begin_and_end(store):
 
     def beats() -> None:
         while not over.wait(0.001):
-            for execution in store.engine.executing():
+            for execution in store._engine.executing():
                 try:
                     execution.recorder.beat()
                 except BaseException as error:

@@ -133,7 +133,7 @@ def test_a_worker_removes_what_its_flows_keep_no_longer(timed: testing.PrivateSt
         house_kept.run(f"kept-{n}", n)
     house_plain.run("plain", 1)
     flows = {"house_kept": house_kept, "house_plain": house_plain}
-    broom = Broom(timed.engine, lambda: flows)
+    broom = Broom(timed._engine, lambda: flows)
     broom.run()
     timed.clock.advance(86_400 * 31)
     broom.run()
@@ -169,9 +169,9 @@ def test_children_go_with_their_parent(store: testing.PrivateStore) -> None:
 def test_a_child_without_a_parent_goes_too(store: testing.PrivateStore) -> None:
     """As a sweep that was killed half way leaves it; one that failed is no exception."""
     assert house_parent.run("family", 3) == 6
-    row = store.kept.get("family")
+    row = store._backend.get("family")
     assert row is not None
-    assert store.kept.forget(row, store.kept.now_us())
+    assert store._backend.forget(row, store._backend.now_us())
     [child] = [run.run_id for run in store.runs()]
     assert removed(store.prune(older_than=0)) == [child]
 
@@ -189,14 +189,14 @@ def test_a_fork_that_is_made_during_the_sweep_keeps_its_origin(
 ) -> None:
     for name in ("a", "b"):
         house_plain.run(name, 3)
-    forget = store.kept.forget
+    forget = store._backend.forget
 
     def forked_just_before(row: RunRow, at_us: int) -> bool:
         if row.run_id == "a":
             store.fork("a", "fork", before="house_work", actor="test")
         return forget(row, at_us)
 
-    monkeypatch.setattr(store.kept, "forget", forked_just_before)
+    monkeypatch.setattr(store._backend, "forget", forked_just_before)
     collected = store.prune(older_than=0)
     assert removed(collected) == ["b"]
     assert left(collected) == {"a": "run 'fork' was forked from it meanwhile"}
@@ -208,11 +208,11 @@ def test_what_changed_meanwhile_stays(store: testing.PrivateStore) -> None:
     with pytest.raises(RunFailed):
         house_plain.run("r", -1)
     asked = Asked(0, statuses=frozenset({holdfast.types.Status.FAILED}))
-    sweep = Sweeper(store.kept, asked)
-    row = store.kept.get("r")
+    sweep = Sweeper(store._backend, asked)
+    row = store._backend.get("r")
     assert row is not None
     store.resume("r")
-    assert store.kept.forget(row, 1) is False
+    assert store._backend.forget(row, 1) is False
     assert list(sweep.sweep()) == []
 
 
@@ -225,7 +225,7 @@ def test_old_values_of_memories_go_too(timed: testing.PrivateStore) -> None:
     timed.clock.advance(86_400 * 20)
     assert timed.prune().beside == 1  # What was over is removed now; versions go on for 30 days.
     assert timed.prune().beside == 0
-    assert timed.kept.expired_memos() == []
+    assert timed._backend.expired_memos() == []
     timed.clock.advance(86_400 * 20)
     assert timed.prune().beside == 1
     timed.clock.advance(86_400 * 20)
@@ -260,6 +260,6 @@ def test_freed_pages_are_used_again_and_vacuum_gives_them_back(tmp_path: Path) -
     connection.close()
     assert path.stat().st_size < sizes[1] / 2
     with holdfast.open(f"sqlite:///{path}", default=False) as store:
-        assert (store.verify(), store.kept.regression()) == ([], None)
+        assert (store.verify(), store._backend.regression()) == ([], None)
         with pytest.raises(RunDeleted):
             store.get("first-0")

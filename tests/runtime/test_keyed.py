@@ -167,7 +167,7 @@ def until_asked(store: Any) -> None:
     end = time.monotonic() + 20
     while not store.questions(run_id="r"):
         assert time.monotonic() < end
-        store.kept.wait_for_change(0.05)
+        store._backend.wait_for_change(0.05)
 
 
 def test_a_question_in_a_thread() -> None:

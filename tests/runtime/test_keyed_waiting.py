@@ -28,6 +28,6 @@ def test_an_approval_in_a_thread_of_an_async_flow() -> None:
         end = time.monotonic() + 20
         while not (questions := store.questions(run_id="r")):
             assert time.monotonic() < end
-            store.kept.wait_for_change(0.05)
+            store._backend.wait_for_change(0.05)
         store.approve("r", questions[0].name, digest=questions[0].digest, actor="ana")
         assert handle.result(timeout=20) == 3

@@ -98,7 +98,7 @@ def test_a_resume_reads_little_and_the_whole_still_verifies(sqlite):
         return pond(-2)
 
     interrupted(lambda: work.run("r"))
-    row = sqlite.kept.get("r")
+    row = sqlite._backend.get("r")
     skipped = sum(high - low + 1 for low, high in msgspec.json.decode(row.skips))
     assert skipped > 150
     assert row.last_seq - skipped < 20

@@ -86,13 +86,13 @@ def clocked(request: pytest.FixtureRequest) -> Iterator[testing.PrivateStore]:
 
 
 def rows(store: Any) -> list[Measure]:
-    found = store.kept.measures(0, ALWAYS)
+    found = store._backend.measures(0, ALWAYS)
     assert found.damaged == []
     return found.rows
 
 
 def of_flow(store: Any, name: str) -> Counts:
-    measuring_of(store.engine).flush()
+    measuring_of(store._engine).flush()
     return merged(row for row in rows(store) if row.flow == name)
 
 
@@ -144,15 +144,15 @@ def test_runs_of_several_stores_are_counted_where_they_are(tmp_path):
 
 def test_minutes_that_are_over_are_written_and_this_one_is_not(clocked):
     order.run("o2", 2)
-    measuring_of(clocked.engine).beat()
+    measuring_of(clocked._engine).beat()
     assert rows(clocked) == []
     clocked.clock.advance(60)
     order.run("o4", 4)
-    measuring_of(clocked.engine).beat()
+    measuring_of(clocked._engine).beat()
     [row] = rows(clocked)
     assert (row.at_us, row.flow, row.counts.steps) == (int(NOON.timestamp()) * 10**6, order.name, 2)
     clocked.clock.advance(60)
-    measuring_of(clocked.engine).beat()
+    measuring_of(clocked._engine).beat()
     assert [row.counts.steps for row in rows(clocked)] == [2, 2]
     assert {row.process for row in rows(clocked)} == {row.process}
     assert row.process.split(":")[1] == str(os.getpid())
@@ -161,12 +161,12 @@ def test_minutes_that_are_over_are_written_and_this_one_is_not(clocked):
 def test_a_process_that_does_nothing_writes_nothing(clocked):
     order.run("o2", 2)
     clocked.clock.advance(60)
-    measuring_of(clocked.engine).beat()
+    measuring_of(clocked._engine).beat()
     before = rows(clocked)
     for _ in range(5):
         clocked.clock.advance(3600)
-        measuring_of(clocked.engine).beat()
-    measuring_of(clocked.engine).flush()
+        measuring_of(clocked._engine).beat()
+    measuring_of(clocked._engine).flush()
     assert rows(clocked) == before
 
 
@@ -182,9 +182,9 @@ def test_what_is_left_is_written_at_the_end(tmp_path):
 def test_what_was_written_early_is_completed_later(clocked):
     for number in (2, 4):
         order.run(f"o{number}", number)
-        measuring_of(clocked.engine).flush()
+        measuring_of(clocked._engine).flush()
     clocked.clock.advance(60)
-    measuring_of(clocked.engine).beat()
+    measuring_of(clocked._engine).beat()
     [row] = rows(clocked)
     assert row.counts.ended == {"completed": 2}
 
@@ -196,7 +196,7 @@ def test_a_store_that_takes_no_measures_harms_no_run(caplog):
         for number in (2, 4, 6):
             assert order.run(f"o{number}", number) == f"paid {number}"
             store.clock.advance(60)
-            measuring_of(store.engine).beat()
+            measuring_of(store._engine).beat()
         assert rows(store) == []
     told = [it for it in caplog.records if "measures could not be written" in it.getMessage()]
     assert len(told) == 1
@@ -211,7 +211,7 @@ def test_what_could_not_be_written_is_written_later():
         for number in (2, 4):
             order.run(f"o{number}", number)
             store.clock.advance(60)
-            measuring_of(store.engine).beat()
+            measuring_of(store._engine).beat()
         assert [row.counts.ended for row in rows(store)] == [{"completed": 1}] * 2
 
 
@@ -257,10 +257,10 @@ def test_how_busy_the_places_of_a_worker_were(store):
         for number in range(6):
             patient.submit(f"p{number}")
         until(lambda: worker.working == 4)
-        measuring_of(store.engine).sample()
+        measuring_of(store._engine).sample()
         threading.Event().wait(0.1)
         gate.set()
-    measuring_of(store.engine).flush()
+    measuring_of(store._engine).flush()
     [places] = [row.counts for row in rows(store) if not row.flow]
     assert places.span_us > 100_000
     assert 3.9 < places.places_us / places.span_us < 4.1
@@ -269,7 +269,7 @@ def test_how_busy_the_places_of_a_worker_were(store):
 
 
 def test_a_worker_that_waits_says_so_four_times_an_hour(clocked):
-    measuring = measuring_of(clocked.engine)
+    measuring = measuring_of(clocked._engine)
     minute_us = int(NOON.timestamp()) * 10**6
 
     class Places:

@@ -108,12 +108,12 @@ def test_what_is_over_is_removed_from_the_store_too() -> None:
         clock.advance(90)
         assert short.remove_expired() == 1
         assert short.remove_expired() == 0
-        assert [memo.space for memo in store.kept.expired_memos()] == ["other"]
+        assert [memo.space for memo in store._backend.expired_memos()] == ["other"]
         assert asyncio.run(_removed("other")) == 1
         other.set("k", "secret", ttl="90s")
         clock.advance(90)
         assert store.prune().beside == 1
-        assert store.kept.expired_memos() == []
+        assert store._backend.expired_memos() == []
         assert other.get("stays") == 1
 
 
@@ -124,14 +124,14 @@ def test_what_is_written_anew_beside_a_sweep_stays(monkeypatch: pytest.MonkeyPat
         for key in ("a", "b", "c"):
             short.set(key, "old", ttl="90s")
         clock.advance(90)
-        listed = store.kept.expired_memos
+        listed = store._backend.expired_memos
 
         def beside(*args: Any) -> Any:
             found = listed(*args)
             short.set("b", "new")
             return found
 
-        monkeypatch.setattr(store.kept, "expired_memos", beside)
+        monkeypatch.setattr(store._backend, "expired_memos", beside)
         assert short.remove_expired() == 2
         assert listed() == []
         assert [(entry.key, entry.value) for entry in short.items()] == [("b", "new")]

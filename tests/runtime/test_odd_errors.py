@@ -92,7 +92,7 @@ def test_a_flow_that_raises_it_has_failed(holdfast_store, kind, colour):
         else:
             asyncio.run(awaited.run("r"))
     assert holdfast_store.get("r").status == "failed"
-    assert holdfast_store.engine.executing() == []
+    assert holdfast_store._engine.executing() == []
 
 
 def test_endless_recursion_in_a_step_and_in_a_flow(holdfast_store):

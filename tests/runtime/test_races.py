@@ -83,7 +83,7 @@ def test_of_two_answers_one_wins_and_the_other_hears_of_it(url: str, seeds: int)
         assert told["ana"] == told["bob"] == results
         if seeds >= 1000:
             assert len(set(results.values())) == 2, "one of them always came first: no race"
-        assert store.kept.questions() == []
+        assert store._backend.questions() == []
 
 
 @MANY

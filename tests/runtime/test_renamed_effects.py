@@ -59,7 +59,7 @@ def shop(name: str, *, stop: Stop | None = None, fails: bool = False, **options:
 
 
 def states(store: Any, key: str = "order:1") -> list[str | None]:
-    found = [store.kept.key(name, key) for name in (BEFORE, TODAY)]
+    found = [store._backend.key(name, key) for name in (BEFORE, TODAY)]
     return [None if it is None else it.state for it in found]
 
 

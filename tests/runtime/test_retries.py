@@ -84,19 +84,19 @@ def test_attempts_and_the_pause_survive_a_restart():
         clock.wait_until_sleeping()
         clock.advance(40)
         # Another owner takes the run: the lease ran out while this one slept.
-        row = store.kept.get("r")
+        row = store._backend.get("r")
         clock.jump(31)
-        other = store.kept.claim("r", store.kept.register_owner(), store.kept.now_us())
+        other = store._backend.claim("r", store._backend.register_owner(), store._backend.now_us())
         assert other.row.epoch == row.epoch + 1  # type: ignore[union-attr]
         assert tries == [1]
         # Given back by the other, the run goes on here with what is left of the pause.
         from holdfast._engine.journal.entries import Draft, Kind
         from holdfast._engine.journal.rows import Write
 
-        store.kept.append([Write(other, [Draft(Kind.RUN_RELEASED, clock(), body=b"{}")])])  # type: ignore[arg-type]
-        store.engine.executing()[0].recorder.beat()
-        store.engine.committer.flush()
-        while store.engine.executing():
+        store._backend.append([Write(other, [Draft(Kind.RUN_RELEASED, clock(), body=b"{}")])])  # type: ignore[arg-type]
+        store._engine.executing()[0].recorder.beat()
+        store._engine.committer.flush()
+        while store._engine.executing():
             threading.Event().wait(0.01)
         handle = work.start("r")
         clock.wait_until_sleeping()

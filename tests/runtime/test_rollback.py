@@ -403,7 +403,7 @@ def test_a_run_of_this_process_that_waits_hears_of_it(store):
 
 def test_a_worker_performs_it(store):
     trip.run("r", "rome")
-    assert run_rollback.rollback(store.kept, "r", actor="kim").goes_on
+    assert run_rollback.rollback(store._backend, "r", actor="kim").goes_on
     with store.worker(flows=[trip]):
         store.wait_until("r", status="rolled_back")
     assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
@@ -411,14 +411,14 @@ def test_a_worker_performs_it(store):
 
 def test_recover_performs_it(sqlite):
     trip.run("r", "rome")
-    run_rollback.rollback(sqlite.kept, "r", actor="kim")
+    run_rollback.rollback(sqlite._backend, "r", actor="kim")
     assert sqlite.recover() == ["r"]
     assert sqlite.get("r").status == "rolled_back"
 
 
 def test_flow_run_performs_it(sqlite):
     trip.run("r", "rome")
-    run_rollback.rollback(sqlite.kept, "r", actor="kim", reason="as asked")
+    run_rollback.rollback(sqlite._backend, "r", actor="kim", reason="as asked")
     with pytest.raises(RunRolledBack, match="as asked"):
         trip.run("r", "rome")
 
@@ -725,7 +725,7 @@ def test_an_undo_that_is_back_in_time_is_called_all_the_same(store):
     known = registry.effects.pop("rb-flight")
     try:
         assert store.rollback("r").status == "held"
-        run_rollback.rollback(store.kept, "r", actor="kim", confirm=True)
+        run_rollback.rollback(store._backend, "r", actor="kim", confirm=True)
     finally:
         registry.effects["rb-flight"] = known
     with pytest.raises(RunRolledBack):
@@ -735,7 +735,7 @@ def test_an_undo_that_is_back_in_time_is_called_all_the_same(store):
 
 def test_a_pause_is_not_taken_for_an_undo_that_is_gone(store):
     trip.run("r", "rome")
-    run_rollback.rollback(store.kept, "r", actor="kim")
+    run_rollback.rollback(store._backend, "r", actor="kim")
     store.pause("r", actor="ann")
     assert [it.fate for it in store.preview_rollback("r").effects] == ["undo", "undo"]
 
@@ -871,8 +871,8 @@ def test_a_rollback_is_not_cancelled_half_way(sqlite):
 
 def test_a_run_whose_time_is_over_is_rolled_back_all_the_same(sqlite):
     trip.with_options(timeout=0.05).run("r", "rome")
-    while sqlite.kept.now_us() < sqlite.get("r").created_at.timestamp() * 1e6 + 60_000:
-        sqlite.kept.wait_for_change(0.01)
+    while sqlite._backend.now_us() < sqlite.get("r").created_at.timestamp() * 1e6 + 60_000:
+        sqlite._backend.wait_for_change(0.01)
     assert sqlite.rollback("r").status == "rolled_back"
 
 
@@ -963,7 +963,7 @@ def waits_to_be_undone(request, store):
 
 def test_a_rollback_is_paused_between_two_undos(store, waits_to_be_undone):
     with store.worker(flows=[waits_to_be_undone]):
-        run_rollback.rollback(store.kept, "r", actor="kim")
+        run_rollback.rollback(store._backend, "r", actor="kim")
         assert undoing.wait(20)
         assert store.pause("r", actor="ana", wait_s=20).outcome == "paused"
     assert heard == [True]
@@ -977,7 +977,7 @@ def test_a_rollback_is_paused_between_two_undos(store, waits_to_be_undone):
 
 def test_a_drain_gives_a_rollback_back_between_two_undos(store, waits_to_be_undone):
     with store.worker(flows=[waits_to_be_undone], drain_s=0.1):
-        run_rollback.rollback(store.kept, "r", actor="kim")
+        run_rollback.rollback(store._backend, "r", actor="kim")
         assert undoing.wait(20)
     assert heard == [True]
     assert seen == [2]
@@ -999,7 +999,7 @@ def test_a_stop_that_comes_while_a_rollback_begins_is_kept(sqlite, monkeypatch):
     undoing.set()
     slow_trip.submit("r")
     sqlite.recover()
-    run_rollback.rollback(sqlite.kept, "r", actor="kim")
+    run_rollback.rollback(sqlite._backend, "r", actor="kim")
     monkeypatch.setattr(undoing_of_a_run, "_start_anew", start_anew)
     sqlite.recover()
     assert seen == []

@@ -339,9 +339,9 @@ def test_a_fenced_execution_stops_at_its_next_durable_call(store):
 
     @step
     def taken_over() -> int:
-        row = store.kept.get("r")
+        row = store._backend.get("r")
         expired_us = row.lease_until_us + 1
-        store.kept.claim("r", store.kept.register_owner(), expired_us)
+        store._backend.claim("r", store._backend.register_owner(), expired_us)
         return 1
 
     @effect

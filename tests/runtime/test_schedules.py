@@ -63,13 +63,13 @@ def hourly(**options: Any) -> Schedule:
 
 def test_a_run_for_each_tick_and_nothing_before_it(clocked):
     holdfast.schedules.schedule("nine", report, cron="0 9 * * *", kwargs={"topic": "news"})
-    ticker = Ticker(clocked.engine)
-    assert ticker.tick() > clocked.engine.now_us()
+    ticker = Ticker(clocked._engine)
+    assert ticker.tick() > clocked._engine.now_us()
     assert ids(clocked) == []
     clocked.clock.advance(9 * 3600 - 1)
     due_us = ticker.tick()
     assert ids(clocked) == []
-    assert 0 < due_us - clocked.engine.now_us() <= 1_100_000, "it is looked at again in time"
+    assert 0 < due_us - clocked._engine.now_us() <= 1_100_000, "it is looked at again in time"
     clocked.clock.advance(1)
     ticker.tick()
     assert ids(clocked) == ["nine::2026-03-28T09:00:00Z"]
@@ -89,7 +89,7 @@ def test_the_run_is_submitted_with_its_input_and_its_tags(clocked):
         args=("news",),
         kwargs={"day": SCHEDULED_TIME},
     )
-    ticker = Ticker(clocked.engine, [daily])
+    ticker = Ticker(clocked._engine, [daily])
     ticker.tick()
     clocked.clock.advance(2 * 24 * 3600)
     ticker.tick()
@@ -97,7 +97,7 @@ def test_the_run_is_submitted_with_its_input_and_its_tags(clocked):
     run = clocked.get("daily::2026-03-29T01:00:00Z")
     assert run.status == "queued"
     assert run.tags == {"team": "a", "schedule": "daily", "tick": "2026-03-29T01:00:00Z"}
-    assert clocked.kept.get(run.run_id).queue == "slow"
+    assert clocked._backend.get(run.run_id).queue == "slow"
     day = run.input["day"]
     assert day == dt.datetime(2026, 3, 29, 3, tzinfo=BERLIN)
     assert day.tzinfo == BERLIN
@@ -107,7 +107,7 @@ def test_the_run_is_submitted_with_its_input_and_its_tags(clocked):
 
 def test_any_number_of_workers_start_it_once(clocked):
     made = hourly()
-    tickers = [Ticker(clocked.engine, [made]) for _ in range(5)]
+    tickers = [Ticker(clocked._engine, [made]) for _ in range(5)]
     for _ in range(10):
         for ticker in tickers:
             ticker.tick()
@@ -118,22 +118,22 @@ def test_any_number_of_workers_start_it_once(clocked):
 
 def test_a_worker_that_dies_before_the_cursor_is_moved(clocked, monkeypatch):
     made = hourly(catch_up="all")
-    Ticker(clocked.engine, [made]).tick()
+    Ticker(clocked._engine, [made]).tick()
     clocked.clock.advance(2 * 3600)
-    put = clocked.kept.put_schedule
+    put = clocked._backend.put_schedule
 
     class Dead(BaseException): ...
 
     def dies(*_: object) -> bool:
         raise Dead
 
-    monkeypatch.setattr(clocked.engine.kept, "put_schedule", dies)
+    monkeypatch.setattr(clocked._engine.kept, "put_schedule", dies)
     with pytest.raises(Dead):
-        Ticker(clocked.engine, [made]).tick()
+        Ticker(clocked._engine, [made]).tick()
     assert len(ids(clocked)) == 2
-    monkeypatch.setattr(clocked.engine.kept, "put_schedule", put)
+    monkeypatch.setattr(clocked._engine.kept, "put_schedule", put)
     clocked.clock.advance(3600)
-    Ticker(clocked.engine, [made]).tick()
+    Ticker(clocked._engine, [made]).tick()
     assert len(ids(clocked)) == 3
 
 
@@ -143,9 +143,9 @@ def test_a_worker_that_dies_before_the_cursor_is_moved(clocked, monkeypatch):
 @pytest.mark.parametrize(("catch_up", "made_up"), [("all", [1, 2, 3]), ("last", [3]), ("none", [])])
 def test_what_was_missed(clocked, catch_up, made_up):
     made = hourly(catch_up=catch_up)
-    Ticker(clocked.engine, [made]).tick()
+    Ticker(clocked._engine, [made]).tick()
     clocked.clock.advance(3.5 * 3600)
-    ticker = Ticker(clocked.engine, [made])
+    ticker = Ticker(clocked._engine, [made])
     ticker.tick()
     assert ids(clocked) == [f"hourly::2026-03-28T0{hour}:00:00Z" for hour in made_up]
     clocked.clock.advance(1800)
@@ -156,21 +156,21 @@ def test_what_was_missed(clocked, catch_up, made_up):
 
 def test_ten_thousand_missed_minutes_are_made_up_for_bit_by_bit(clocked):
     made = holdfast.schedules.schedule("minutes", other, every=60, catch_up="all")
-    ticker = Ticker(clocked.engine, [made])
+    ticker = Ticker(clocked._engine, [made])
     ticker.tick()
     clocked.clock.advance(1000 * 60)
     again_us = ticker.tick()
-    assert again_us <= clocked.engine.now_us(), "there is more to do at once"
+    assert again_us <= clocked._engine.now_us(), "there is more to do at once"
     assert len(ids(clocked)) == BATCH
     assert ids(clocked)[0] == "minutes::2026-03-28T00:01:00Z", "the oldest first"
-    while ticker.tick() <= clocked.engine.now_us():
+    while ticker.tick() <= clocked._engine.now_us():
         pass
     assert len(ids(clocked)) == 1000
 
 
 def test_a_start_in_the_past(clocked):
     made = hourly(catch_up="all", start=MIDNIGHT - dt.timedelta(hours=2))
-    Ticker(clocked.engine, [made]).tick()
+    Ticker(clocked._engine, [made]).tick()
     assert ids(clocked) == [
         *("hourly::2026-03-27T22:00:00Z", "hourly::2026-03-27T23:00:00Z"),
         "hourly::2026-03-28T00:00:00Z",
@@ -179,7 +179,7 @@ def test_a_start_in_the_past(clocked):
 
 def test_a_start_in_the_future(clocked):
     made = hourly(start=MIDNIGHT + dt.timedelta(hours=2, minutes=30))
-    ticker = Ticker(clocked.engine, [made])
+    ticker = Ticker(clocked._engine, [made])
     for _ in range(3):
         ticker.tick()
         clocked.clock.advance(3600)
@@ -189,7 +189,7 @@ def test_a_start_in_the_future(clocked):
 
 def test_parts_of_a_second_have_ids_of_their_own(clocked):
     made = holdfast.schedules.schedule("fast", other, every=0.25, catch_up="all")
-    ticker = Ticker(clocked.engine, [made])
+    ticker = Ticker(clocked._engine, [made])
     ticker.tick()
     clocked.clock.advance(1)
     ticker.tick()
@@ -201,22 +201,22 @@ def test_parts_of_a_second_have_ids_of_their_own(clocked):
 
 
 def test_a_changed_declaration_keeps_the_cursor(clocked):
-    Ticker(clocked.engine, [hourly()]).tick()
+    Ticker(clocked._engine, [hourly()]).tick()
     clocked.clock.advance(1800)
     changed = holdfast.schedules.schedule(
         "hourly", report, every=600, args=("news",), catch_up="all"
     )
-    Ticker(clocked.engine, [changed]).tick()
+    Ticker(clocked._engine, [changed]).tick()
     assert len(ids(clocked)) == 3
-    [row] = clocked.kept.schedules()
+    [row] = clocked._backend.schedules()
     assert json.loads(row.spec)["when"]["every_us"] == 600_000_000
 
 
 def test_two_deployments_do_not_take_turns_in_writing(clocked):
     """Old and new workers side by side: both declarations are in force, each tick has one run."""
-    old = Ticker(clocked.engine, [hourly(catch_up="all")])
+    old = Ticker(clocked._engine, [hourly(catch_up="all")])
     new = Ticker(
-        clocked.engine,
+        clocked._engine,
         [
             holdfast.schedules.schedule(
                 "hourly", report, cron="30 * * * *", args=("n",), catch_up="all"
@@ -224,7 +224,7 @@ def test_two_deployments_do_not_take_turns_in_writing(clocked):
         ],
     )
     puts: list[object] = []
-    put = clocked.kept.put_schedule
+    put = clocked._backend.put_schedule
     for ticker in (old, new):
         ticker.tick()
 
@@ -232,7 +232,7 @@ def test_two_deployments_do_not_take_turns_in_writing(clocked):
         puts.append(args)
         return put(*args)
 
-    clocked.engine.kept.put_schedule = counted
+    clocked._engine.kept.put_schedule = counted
     for _ in range(12):
         for ticker in (old, new):
             ticker.tick()
@@ -247,7 +247,7 @@ def test_two_deployments_do_not_take_turns_in_writing(clocked):
 def test_a_schedule_that_cannot_be_started_does_not_stop_the_others(clocked, caplog):
     good = hourly(catch_up="all")
     bad = holdfast.schedules.schedule("bad", report, every=3600, args=("x",))
-    ticker = Ticker(clocked.engine, [bad, good])
+    ticker = Ticker(clocked._engine, [bad, good])
     ticker.tick()
     bad.args = ()
     for _ in range(2):
@@ -262,12 +262,12 @@ def test_a_schedule_that_cannot_be_started_does_not_stop_the_others(clocked, cap
 
 def test_paused_and_unpaused(clocked):
     made = hourly()
-    ticker = Ticker(clocked.engine, [made])
+    ticker = Ticker(clocked._engine, [made])
     ticker.tick()
     assert clocked.pause_schedule("hourly").next_at is None
     clocked.clock.advance(2 * 3600)
     ticker.tick()
-    Ticker(clocked.engine, [made]).tick()
+    Ticker(clocked._engine, [made]).tick()
     assert ids(clocked) == []
     clocked.resume_schedule("hourly")
     ticker.tick()
@@ -279,19 +279,19 @@ def test_paused_and_unpaused(clocked):
 def test_a_pause_is_not_lost_to_a_worker_that_is_at_it(clocked):
     """It comes between the look at the schedule and the write of the cursor."""
     made = hourly()
-    ticker = Ticker(clocked.engine, [made])
+    ticker = Ticker(clocked._engine, [made])
     ticker.tick()
     clocked.clock.advance(3600)
-    start = clocked.kept.start_all
+    start = clocked._backend.start_all
 
     def paused_meanwhile(news: Any) -> Any:
-        clocked.engine.kept.start_all = start
+        clocked._engine.kept.start_all = start
         clocked.pause_schedule("hourly")
         return start(news)
 
-    clocked.engine.kept.start_all = paused_meanwhile
+    clocked._engine.kept.start_all = paused_meanwhile
     ticker.tick()
-    [row] = clocked.kept.schedules()
+    [row] = clocked._backend.schedules()
     assert row.paused
     clocked.clock.advance(3600)
     ticker.tick()
@@ -303,7 +303,7 @@ def test_what_people_see(clocked):
     holdfast.schedules.schedule(
         "nine", report, cron="0 9 * * *", timezone="Europe/Berlin", args=("x",)
     )
-    ticker = Ticker(clocked.engine)
+    ticker = Ticker(clocked._engine)
     ticker.tick()
     clocked.clock.advance(3600)
     ticker.tick()
@@ -331,7 +331,7 @@ def test_the_commands(tmp_path):
     assert "No schedules" in command("schedules")
     with holdfast.open(url, default=False) as store:
         assert "No worker of this store has declared" in command("schedules")
-        Ticker(store.engine, [hourly()]).tick()
+        Ticker(store._engine, [hourly()]).tick()
         assert "every 60 min" in command("schedules")
         assert "is paused" in command("schedule", "hourly", "--pause")
         assert "paused" in command("schedules")
@@ -361,7 +361,7 @@ def test_a_worker_starts_what_is_due_and_executes_it(store):
 def test_a_run_of_a_tick_is_taken_up_by_its_id(clocked):
     """It was started by us; a person takes it up like any other."""
     made = hourly()
-    ticker = Ticker(clocked.engine, [made])
+    ticker = Ticker(clocked._engine, [made])
     ticker.tick()
     clocked.clock.advance(3600)
     ticker.tick()

@@ -50,12 +50,12 @@ def close(order: str) -> str:
 
 
 def in_doubt(store: PrivateStore) -> bool:
-    key = store.kept.key("settled-send", "receipt:42")
+    key = store._backend.key("settled-send", "receipt:42")
     return key is not None and key.state == "in_doubt"
 
 
 def waits_on_the_key(store: PrivateStore, run_id: str) -> bool:
-    row = store.kept.get(run_id)
+    row = store._backend.get(run_id)
     return row is not None and (row.waiting_on or "").startswith("key:settled-send:")
 
 

@@ -165,7 +165,7 @@ def test_a_payload_that_does_not_fit_is_noted_and_the_run_goes_on_waiting(
         ("refused", True),
         ("received", False),
     ]
-    until(lambda: not store.engine.executing())
+    until(lambda: not store._engine.executing())
     assert order.run("r") == Order(7, "tea")
 
 
@@ -205,7 +205,7 @@ def test_a_wait_that_times_out_leaves_the_signal_to_the_next(url: str) -> None:
         store.clock.advance(61)
 
         assert handle.result(timeout=20) == ["nothing", "here", "nothing"]
-        until(lambda: not store.engine.executing())
+        until(lambda: not store._engine.executing())
         assert impatient.run("r") == ["nothing", "here", "nothing"]
 
 
@@ -226,7 +226,7 @@ def test_time_outs_in_async_flows() -> None:
 def test_a_worker_unloads_the_run_and_takes_it_up_for_the_signal(store: PrivateStore) -> None:
     two.submit("r")
     with store.worker(flows=[two], concurrency=1):
-        until(lambda: (row := store.kept.get("r")) and row.waiting_on and row.owner is None)
+        until(lambda: (row := store._backend.get("r")) and row.waiting_on and row.owner is None)
         store.signal("r", "other name")
         store.signal("r", "paid", 1)
         store.wait_until("r", done="wait:paid", waiting="signal")

@@ -140,11 +140,11 @@ def test_a_worker_unloads_sleepers_and_takes_them_up_when_it_is_time(url: str) -
     with testing.store(clock=FakeClock(), url=url) as store:
         two_hours.submit("r")
         with store.worker(flows=[two_hours], concurrency=1):
-            until(lambda: (row := store.kept.get("r")) and row.wake_us and row.owner is None)
-            row = store.kept.get("r")
+            until(lambda: (row := store._backend.get("r")) and row.wake_us and row.owner is None)
+            row = store._backend.get("r")
             assert row is not None
             assert row.wake_us is not None
-            assert row.wake_us - store.kept.now_us() == pytest.approx(7200e6, rel=0.01)
+            assert row.wake_us - store._backend.now_us() == pytest.approx(7200e6, rel=0.01)
             assert "sleeps until" in str(store.explain("r"))
             store.clock.advance(7200)
             assert store.handle("r").result(timeout=20) == "after two hours"
@@ -157,7 +157,9 @@ def test_pauses_between_attempts_unload_too(url: str) -> None:
         with store.worker(flows=[retrying], concurrency=1):
             for attempt in (1, 2):
                 until(functools.partial(woke, attempt))
-                until(lambda: (row := store.kept.get("r")) and row.wake_us and row.owner is None)
+                until(
+                    lambda: (row := store._backend.get("r")) and row.wake_us and row.owner is None
+                )
                 store.clock.advance(3600)
             assert store.handle("r").result(timeout=20) == "back"
         assert store.get("r").steps[0].attempts == 3

@@ -61,7 +61,7 @@ def test_async_runs_that_had_not_begun_are_given_back(
             await asyncio.sleep(0)
 
     asyncio.run(app())
-    rows = [store.kept.get(name) for name in names]
+    rows = [store._backend.get(name) for name in names]
     assert [row.owner for row in rows if row is not None] == [None] * len(names)
     with store.worker(flows=[awaited]):
         for name in names:
@@ -84,11 +84,11 @@ def test_a_task_that_is_cancelled_before_its_first_moment_is_given_back(
         async with store.worker(flows=[awaited]) as worker:
             loop.create_task = cancelled  # type: ignore[method-assign, assignment]
             awaited.submit("r", 1)
-            while not store.engine.abandoned():
+            while not store._engine.abandoned():
                 await asyncio.sleep(0.001)
             loop.create_task = make  # type: ignore[method-assign]
             assert worker.places() == []
-            store.engine.heartbeat.beat()
+            store._engine.heartbeat.beat()
             assert await asyncio.to_thread(store.handle("r").result, PATIENCE_S) == 1
 
     asyncio.run(app())
@@ -136,14 +136,14 @@ def test_a_full_worker_sees_that_the_store_fails_and_that_it_is_back(
     store: testing.PrivateStore, caplog: pytest.LogCaptureFixture
 ):
     broken = threading.Event()
-    look = store.kept.by_number
+    look = store._backend.by_number
 
     def faulty(number: int) -> object:
         if broken.is_set():
             raise errors.StoreFull("no space")
         return look(number)
 
-    store.kept.by_number = faulty  # type: ignore[method-assign, assignment]
+    store._backend.by_number = faulty  # type: ignore[method-assign, assignment]
     with store.worker(flows=[waiting], concurrency=1) as worker:
         waiting.submit("r")
         assert gate.inside.wait(PATIENCE_S)
@@ -161,14 +161,14 @@ def test_a_full_worker_sees_that_the_store_fails_and_that_it_is_back(
 @pytest.mark.usefixtures("full")
 def test_a_call_that_is_still_tried_again_is_trouble_already(store: testing.PrivateStore):
     hanging, go_on = threading.Event(), threading.Event()
-    look = store.kept.by_number
+    look = store._backend.by_number
 
     def silent(number: int) -> object:
         if hanging.is_set():
             assert go_on.wait(PATIENCE_S)
         return look(number)
 
-    store.kept.by_number = silent  # type: ignore[method-assign, assignment]
+    store._backend.by_number = silent  # type: ignore[method-assign, assignment]
     with store.worker(flows=[waiting], concurrency=1) as worker:
         waiting.submit("r")
         assert gate.inside.wait(PATIENCE_S)
@@ -182,22 +182,22 @@ def test_a_call_that_is_still_tried_again_is_trouble_already(store: testing.Priv
 
 
 def test_a_pulse_that_fails_is_trouble_until_one_goes_through(store: testing.PrivateStore):
-    pulse = store.kept.pulse
+    pulse = store._backend.pulse
     with store.worker(flows=[waiting]) as worker:
 
         def fails(*_args: object) -> object:
             raise errors.StoreFull("no space")
 
-        store.kept.pulse = fails  # type: ignore[method-assign, assignment]
-        store.engine.heartbeat.beat()
+        store._backend.pulse = fails  # type: ignore[method-assign, assignment]
+        store._engine.heartbeat.beat()
         assert isinstance(worker.trouble, errors.StoreFull)
-        store.kept.pulse = pulse  # type: ignore[method-assign]
-        store.engine.heartbeat.beat()
+        store._backend.pulse = pulse  # type: ignore[method-assign]
+        store._engine.heartbeat.beat()
         assert worker.trouble is None
 
 
 def test_who_is_reached_by_one_call_is_reached(store: testing.PrivateStore):
-    watch = store_health.Lookout("w", store.engine)
+    watch = store_health.Lookout("w", store._engine)
     away = errors.StoreFailed("gone")
     away.unreachable = True
     for what, error in (("pulse", away), ("take", errors.StoreFull("no space"))):

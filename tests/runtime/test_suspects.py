@@ -71,7 +71,7 @@ def submit(store: testing.PrivateStore, run_id: str, *, claims: int = 0, steps: 
     """Leave a run to the worker, after so many claims that brought nothing."""
     played.submit(run_id, run_id, steps)
     for _ in range(claims):
-        got = store.kept.claim(run_id, store.engine.owner(), store.engine.now_us())
+        got = store._backend.claim(run_id, store._engine.owner(), store._engine.now_us())
         assert isinstance(got, Lease)
 
 
@@ -225,7 +225,7 @@ def test_hunger(monkeypatch: pytest.MonkeyPatch):
 
 def looked(store: testing.PrivateStore) -> None:
     """Wait until the worker has looked whether there is something to do."""
-    worker = store.engine.worker
+    worker = store._engine.worker
     assert isinstance(worker, Worker)
     for _ in range(2):
         worker._bell.ring()

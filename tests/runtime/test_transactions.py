@@ -292,7 +292,7 @@ def test_a_run_that_was_lost_meanwhile_is_fenced_before_the_body_is_called() -> 
     @flow(name="tx-lost")
     def lost() -> None:
         with holdfast.open(bench.url, default=False) as other:
-            kept = other.kept
+            kept = other._backend
             taken = kept.claim("r", kept.register_owner(), kept.now_us() + 3600 * 10**6)
             assert not hasattr(taken, "owner")
         late()
@@ -332,7 +332,7 @@ def test_a_write_that_is_refused_at_the_end_is_rolled_back(
 
 
 def test_a_store_may_call_it_again_after_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = bench.store.kept
+    kept = bench.store._backend
     within = kept.append_within
     calls: list[int] = []
 
@@ -389,7 +389,7 @@ def test_a_business_key_is_taken_and_done_in_the_same_commit() -> None:
 
     assert called == ["tea"]
     assert kinds(bench.store, "b", "tx-keyed") == ["skipped_duplicate"]
-    state = bench.store.kept.key("tx-keyed", "order:tea")
+    state = bench.store._backend.key("tx-keyed", "order:tea")
     assert state is not None
     assert (state.state, state.run_id) == ("completed", "a")
 
@@ -422,7 +422,7 @@ def test_a_rolled_back_effect_leaves_its_key_to_others() -> None:
     fails[:] = [False, True]
     with pytest.raises(RunFailed):
         free.run("a")
-    assert bench.store.kept.key("tx-key-fails", "k") is None
+    assert bench.store._backend.key("tx-key-fails", "k") is None
 
     assert free.run("b") == "ordered"
     assert bench.orders() == {"tea": 1}

@@ -132,7 +132,7 @@ def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
 def test_an_older_look_does_not_hide_what_a_newer_one_found(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = type(store.kept)
+    kept = type(store._backend)
     inbox = kept.inbox
     stale: list[Any] = []
 
@@ -141,7 +141,7 @@ def test_an_older_look_does_not_hide_what_a_newer_one_found(
         if not stale and threading.current_thread().name.startswith("holdfast-run"):
             stale.append(found)
             store.signal("r", "x", 1)
-            other = threading.Thread(target=store.engine.postman.look)
+            other = threading.Thread(target=store._engine.postman.look)
             other.start()  # It waits for this look to be through.
             other.join(0.2)
         return found
@@ -157,7 +157,7 @@ def test_a_damaged_message_concerns_its_run_alone(
     handles = [waits.start(f"r{number}") for number in range(3)]
     for number in range(3):
         store.wait_until(f"r{number}", waiting="signal:x")
-    damaged, kept = store.kept.get("r0"), type(store.kept)
+    damaged, kept = store._backend.get("r0"), type(store._backend)
     assert damaged is not None
     inbox = kept.inbox
 

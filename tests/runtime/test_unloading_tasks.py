@@ -172,12 +172,12 @@ def test_what_works_keeps_the_run_and_what_waits_does_not(
     with store.worker(flows=[it]):
         handle = it.submit("r")
         looks(3)
-        before = store.kept.get("r")
+        before = store._backend.get("r")
         assert before is not None
         assert before.owner is not None
         gate.set()
         store.wait_until("r", status="waiting")
-        row = store.kept.get("r")
+        row = store._backend.get("r")
         assert row is not None
         assert (row.owner, row.claims) == (None, 0)
         (question,) = store.questions(run_id="r")
@@ -194,7 +194,7 @@ def test_a_tool_at_work_in_plain_code_keeps_the_run(
         store.wait_until("r", status="waiting")
         store.answer("r", "amount", "30", actor="ana")
         looks(3)
-        row = store.kept.get("r")
+        row = store._backend.get("r")
         assert row is not None
         assert row.owner is not None
         gate.set()

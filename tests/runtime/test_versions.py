@@ -186,7 +186,7 @@ def test_the_same_change_at_several_places(code):
 
     code.stopped_after(2, old)
     assert code.run(twice) == ["a", "b", "x", "c"]
-    code.store.kept.get("r")
+    code.store._backend.get("r")
     assert done == ["a", "b", "x", "c"]
 
 
@@ -458,7 +458,7 @@ def begun(store: holdfast.types.Store, steps: int, run_id: str = "r") -> None:
 
 
 def version_of(store: testing.PrivateStore, run_id: str = "r") -> str:
-    row = store.kept.get(run_id)
+    row = store._backend.get(run_id)
     assert row is not None
     return row.version
 
@@ -481,7 +481,7 @@ def test_a_worker_takes_what_it_can_execute(store, caplog):
 def test_nothing_is_said_of_a_version_that_another_worker_executes(store, caplog):
     one, two = versioned("1", old), versioned("2", new)
     facts = '{"flows": {"deployed": ["1"]}}'
-    store.kept.pulse(store.kept.register_owner(), facts)
+    store._backend.pulse(store._backend.register_owner(), facts)
     one.submit("one")
     with store.worker(flows=[two]):
         two.submit("two")
@@ -842,14 +842,14 @@ def test_only_the_diverged_runs_of_that_flow_are_taken_up(store):
 def test_a_run_that_moved_on_meanwhile_is_left_as_it_is(store, monkeypatch):
     """The list is older than the decision: it is taken on the run as it is then."""
     diverged(store, "r")
-    listed = store.kept.list
+    listed = store._backend.list
 
     def late(query: Any) -> Any:
         rows = listed(query)
         versioned("1", old).run("r")
         return rows
 
-    monkeypatch.setattr(store.kept, "list", late)
+    monkeypatch.setattr(store._backend, "list", late)
     [told] = store.resume_all(flow="deployed", held_reason="diverged", accept_change=True)
     assert (told.did, told.error) == ("run 'r' is completed already", None)
     assert store.get("r").result == OLD_WAY

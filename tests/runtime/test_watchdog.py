@@ -166,7 +166,7 @@ def asleep(store: PrivateStore, started: Any, run_id: str, *args: Any) -> None:
 
 def stopping(store: PrivateStore) -> None:
     """Wait until the run at work here was told to stop."""
-    [execution] = store.engine.executing()
+    [execution] = store._engine.executing()
     until(lambda: execution.stopped is not None)
 
 
@@ -311,7 +311,7 @@ def test_effects_are_compared_with_those_of_other_runs(store):
 
 def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monkeypatch):
     asleep(store, sleeping, "r")
-    assert patrols.patrol(store.engine, {}) == []
+    assert patrols.patrol(store._engine, {}) == []
     assert findings_in(store, "r") == []
 
 
@@ -379,14 +379,14 @@ def test_runs_that_sleep_and_have_not_changed_are_not_read_again(store, monkeypa
     asleep(store, once_a_day, "r", "ana")
     asleep(store, noted_and_asleep, "s")
     reads: list[str] = []
-    load = store.kept.load
+    load = store._backend.load
 
     def loading(row: Any, *more: Any) -> Any:
         reads.append(row.run_id)
         return load(row, *more)
 
-    monkeypatch.setattr(store.kept, "load", loading)
-    rounds = Patrol(store.engine, lambda: registry.flows)
+    monkeypatch.setattr(store._backend, "load", loading)
+    rounds = Patrol(store._engine, lambda: registry.flows)
     assert len(list(rounds.round())) == 1
     list(rounds.round())  # It was noted: its journal has changed.
     reads.clear()
@@ -417,7 +417,7 @@ def has_limited() -> str:
 def test_what_a_step_declares_stands_with_its_start(store):
     handle = has_limited.start("r")
     gate.begun.wait(20)
-    [execution] = store.engine.executing()
+    [execution] = store._engine.executing()
     execution.recorder.beat()
     until(lambda: "step_started" in kinds(store, "r"))
     [begun] = [e for e in store.history("r") if e.kind == "step_started"]

@@ -269,7 +269,7 @@ def test_a_plain_step_that_does_not_end_is_given_back_and_its_late_outcome_is_re
             gates.until()
         assert "is given back while a call of it is still at work" in caplog.text
         assert store.get("stuck").status == "queued"
-        row = store.kept.get("stuck")
+        row = store._backend.get("stuck")
         assert row is not None
         assert (row.owner, row.claims) == (None, 0), "an orderly end counts against nobody"
     before = store.history("stuck")
@@ -317,7 +317,7 @@ def test_a_pending_cancel_is_carried_out_when_the_worker_lets_go(
     with store.worker(flows=[blocked], drain_s=0.0):
         gates.until()
         assert store.cancel("stuck", actor="kim", wait_s=0).outcome == "pending"
-        until(lambda: store.engine.executing()[0].stopped is not None)
+        until(lambda: store._engine.executing()[0].stopped is not None)
     assert store.get("stuck").status == "cancelled"
     gates.go.set()
 
@@ -387,13 +387,13 @@ def test_the_fleet_sees_the_worker(store: testing.PrivateStore):
     blocked.submit("r", "x")
     with store.worker(flows=[blocked], queues=["default", "mail"], concurrency=4, name="w1"):
         gates.until()
-        store.engine.heartbeat.beat()
+        store._engine.heartbeat.beat()
         [seen] = store.workers()
         assert (seen.name, seen.working, seen.concurrency) == ("w1", 1, 4)
         assert seen.queues == ["default", "mail"]
         assert seen.flows == {"worker test blocked": ["1"]}
         assert seen.saturation == 0.25
-        facts = json.loads(store.kept.pulses()[-1].facts)
+        facts = json.loads(store._backend.pulses()[-1].facts)
         assert facts["draining"] is False
         gates.go.set()
     assert store.workers() == []
@@ -403,7 +403,7 @@ def test_a_store_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture):
     with testing.store(url="memory:") as store:
         broken = threading.Event()
         failed = threading.Semaphore(0)
-        take = store.kept.take
+        take = store._backend.take
 
         def faulty(wanted: object) -> object:
             if broken.is_set():
@@ -411,7 +411,7 @@ def test_a_store_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture):
                 raise errors.StoreFull("no space")
             return take(wanted)  # type: ignore[arg-type]
 
-        store.kept.take = faulty  # type: ignore[method-assign, assignment]
+        store._backend.take = faulty  # type: ignore[method-assign, assignment]
         broken.set()
         with store.worker(flows=[doubled]) as worker:
             for _ in range(3):

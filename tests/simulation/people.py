@@ -66,7 +66,7 @@ class People:
         self, operator: Opened, laws: Laws, rng: random.Random, meanwhile: Callable[[], None]
     ) -> None:
         self._operator = operator
-        self._kept = operator.kept
+        self._kept = operator._backend
         self._laws = laws
         self._rng = rng
         self._meanwhile = meanwhile
@@ -94,7 +94,7 @@ class People:
         fork = None
         deciding = Deciding(self._kept, self._laws, run_id, seen, self._meanwhile)
         guarded = require_etag(deciding.as_store(), run_id, seen)
-        what, perform = self._chosen(Opened(guarded, self._operator.engine), run_id)
+        what, perform = self._chosen(Opened(guarded, self._operator._engine), run_id)
         if what == "fork":
             fork = f"{run_id}-{self._acts}"
         try:

@@ -195,7 +195,7 @@ class Simulation:
         """Let go of all handles."""
         for worker in self.workers:
             worker.die()
-        self._operator.engine.closed = True
+        self._operator._engine.closed = True
         self._kept.close()
 
     # -- moves ---------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
     with testing.store(clock=FakeClock(), url="sqlite:") as store:
         handle = sleeper.start("r")
         store.wait_until("r", waiting="timer")
-        get, reads = store.kept.get, iter(range(1_000_000))
+        get, reads = store._backend.get, iter(range(1_000_000))
 
         def ends_before_the_second_read(run_id):
             if next(reads) == 1:
@@ -133,7 +133,7 @@ def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
                 assert handle.result(timeout=20) == 2
             return get(run_id)
 
-        monkeypatch.setattr(store.kept, "get", ends_before_the_second_read)
+        monkeypatch.setattr(store._backend, "get", ends_before_the_second_read)
         with pytest.raises(TimeoutError, match="it is completed"):
             store.wait_until("r", waiting=True, done="kit-double", timeout_s=0.01)
 

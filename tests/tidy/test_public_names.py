@@ -189,3 +189,27 @@ def test_a_length_of_time_is_a_duration():
                     wrong.add(f"{where}({name}: {annotation})")
     assert not wrong
     assert seen >= {"timeout", "key_ttl", "delay", "period", "every", "older_than", "valid_for"}
+
+
+# What the runtime uses of users' objects: private, so that no editor offers it.
+PRIVATE = {
+    "Store": {"kept", "engine", "backend"},
+    "Flow": {"execute", "engine", "request", "request_for", "arguments_of", "function", "drift"},
+    "Handle": {"look", "works_in_thread", "outcome"},
+}
+
+
+def test_an_editor_offers_nothing_of_the_runtime(holdfast_store):
+    @holdfast.flow(name="offered")
+    def offered() -> int:
+        return 1
+
+    offered.run("offered-1")
+    objects = {
+        "Store": holdfast_store,
+        "Flow": offered,
+        "Handle": holdfast_store.handle("offered-1"),
+    }
+    for kind, thing in objects.items():
+        assert not {name for name in dir(thing) if not name.startswith("_")} & PRIVATE[kind]
+        assert public_attributes(getattr(holdfast.types, kind))

@@ -117,7 +117,7 @@ def hold(run_id: str) -> str:
             try:
                 return holding.run(run_id)
             except holdfast.errors.RunBusy:
-                store.kept.wait_for_change(0.05)
+                store._backend.wait_for_change(0.05)
 
 
 # -- forks ---------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def fork(run_id: str, new_run_id: str, etag: str, name: str) -> str:
 
     mock.patch.object(forks, "make", made).start()
     with probe.open_store() as store:
-        view = require_etag(store.kept, run_id, etag)
+        view = require_etag(store._backend, run_id, etag)
         try:
             answer = forks.fork(view, run_id, new_run_id, before=BEFORE, actor="ana", confirm=True)
         except holdfast.errors.StaleView:

@@ -109,14 +109,14 @@ def control(stage: Stage) -> None:
 
 
 def _row(store: holdfast.types.Store, run_id: str = "r") -> Any:
-    return store.kept.get(run_id)
+    return store._backend.get(run_id)
 
 
 def _give(stage: Stage, store: holdfast.types.Store, order: str, number: int) -> int:
     """Say it as a message, which whoever has the run or claims it next has to hear. Returns the epoch
     of the run: each claim raises it by one."""
-    message = asked(order, f"{order} {number}", "ana", "", store.kept.now_us())
-    store.kept.post("r", message)
+    message = asked(order, f"{order} {number}", "ana", "", store._backend.now_us())
+    store._backend.post("r", message)
     stage.did[f"{order}s"] += 1
     return int(_row(store).epoch)
 
@@ -187,7 +187,7 @@ def signals(stage: Stage) -> None:
 def _some_sent(stage: Stage, store: holdfast.types.Store, run_id: str) -> None:
     def is_some() -> bool:
         row = _row(store, run_id)
-        return row.last_seq > 1 or bool(store.kept.inbox(row.run_no))
+        return row.last_seq > 1 or bool(store._backend.inbox(row.run_no))
 
     stage.wait(is_some, "the first signal")
 
@@ -203,7 +203,7 @@ def _received_once(stage: Stage, store: holdfast.types.Store, run_id: str, count
     stage.expect(len(received) == count, f"{len(received)} of {count} signals were received")
     result = store.get(run_id).result
     stage.expect(sorted(result) == list(range(count)), f"{count} signals came as {result}")
-    left = store.kept.inbox(_row(store, run_id).run_no)
+    left = store._backend.inbox(_row(store, run_id).run_no)
     stage.expect(not left, f"left in the inbox: {left}")
 
 
@@ -236,7 +236,7 @@ def clocks(stage: Stage) -> None:
     ended = owner.end()
     stage.expect(ended.said.get("error") == "LeaseLost", f"the stopped process ended as {ended}")
     with stage.world.store() as store:
-        clock_s = store.kept.now_us() / 1e6 - time.time()
+        clock_s = store._backend.now_us() / 1e6 - time.time()
         stage.expect(
             clock_s > ahead_s - PATIENCE_S, f"the clock went back by {ahead_s - clock_s} s"
         )

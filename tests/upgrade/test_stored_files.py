@@ -50,7 +50,7 @@ def test_it_is_brought_up_to_date_and_nothing_that_was_written_changes(path: Pat
     ((version,),) = rows(path, "PRAGMA user_version")
     assert version in range(1, len(migrations.steps()))
     with holdfast.open(f"sqlite:///{path}", default=False) as store:
-        assert store.kept.regression() is None
+        assert store._backend.regression() is None
         assert store.verify() == []
         found = {run.run_id: run.status for run in store.runs()}
     assert found == {

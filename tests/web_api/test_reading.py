@@ -517,7 +517,7 @@ def test_fault_110_a_registered_secret_is_in_no_answer(patient: None, tmp_path: 
     with holdfast.open(url, default=False) as opened:
         with pytest.raises(holdfast.errors.RunFailed):
             web_api_leaky.with_options(store=opened).run("leaky", canary)
-        kept = opened.kept
+        kept = opened._backend
         with Site(kept, Tokens.of(kept)) as site:
             person = Person(site, site.tokens.create("kim", "admin"))
             seen = 0

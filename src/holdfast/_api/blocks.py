@@ -49,7 +49,7 @@ class Block:
         self._token: Token[Frame | None] | None = None
 
     def _engine(self) -> Engine:
-        return self._store.engine if self._store is not None else engines.default_engine()
+        return self._store._engine if self._store is not None else engines.default_engine()  # pyright: ignore[reportPrivateUsage]
 
     def _request(self) -> RunRequest:
         if current.get() is not None:

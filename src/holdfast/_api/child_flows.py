@@ -86,7 +86,7 @@ def _placed(
     execution = frame.execution
     call = place(frame, name)
     run_id = child_id(execution.run_id, call.key)
-    request = flow.request_for(run_id, args, kwargs)
+    request = flow._request_for(run_id, args, kwargs)  # pyright: ignore[reportPrivateUsage]
     with execution.lock:
         call.args_digest = execution.digest_of(call.key, request.input)
     row = execution.lease.row

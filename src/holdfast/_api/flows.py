@@ -64,7 +64,7 @@ class FlowLike(registry.RegisteredFlow):
         self.version = str(version)
         self.aliases = tuple(aliases)
         self.accepts = accepted(self.name, accepts_versions)
-        self.drift = FlowDrift(self.name, on_drift, on_resume)
+        self._drift = FlowDrift(self.name, on_drift, on_resume)
         self.is_method = is_method(fn)
         self._signature = Signature(fn, skip_self=self.is_method)
         self._bound: Any = None
@@ -104,7 +104,7 @@ class FlowLike(registry.RegisteredFlow):
         """Return what tells this deploy of the flow from others: version and fingerprint."""
         return f"{self.version}/{of_flow(self.fn)}"
 
-    def function(self) -> Callable[..., Any]:
+    def _function(self) -> Callable[..., Any]:
         """Return the flow's own function, bound if it is a method."""
         if self._bound is None:
             return self.fn
@@ -142,11 +142,11 @@ class FlowLike(registry.RegisteredFlow):
         other._placing = placed(self._placing, **placing)
         return other
 
-    def engine(self) -> Engine:
+    def _engine(self) -> Engine:
         """Return the engine of the store that runs of this flow are kept in."""
-        return self._store.engine if self._store is not None else engines.default_engine()
+        return self._store._engine if self._store is not None else engines.default_engine()  # pyright: ignore[reportPrivateUsage]
 
-    def request(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRequest:
+    def _request(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRequest:
         """Return what is asked for by a call of run, start or submit."""
         frame = current.get()
         if frame is not None:
@@ -156,15 +156,17 @@ class FlowLike(registry.RegisteredFlow):
             )
         if not self._is_derived(run_id):
             check_run_id(run_id)
-        return self.request_for(run_id, args, kwargs)
+        return self._request_for(run_id, args, kwargs)
 
     def _is_derived(self, run_id: object) -> bool:
         """Say whether an id was made by us, for a tick of a schedule: such a run is taken up under
         its id like any other, and never begun under it."""
         derived = isinstance(run_id, str) and CHILD_SEPARATOR in run_id
-        return derived and self.engine().kept.get(str(run_id)) is not None
+        return derived and self._engine().kept.get(str(run_id)) is not None
 
-    def request_for(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRequest:
+    def _request_for(
+        self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> RunRequest:
         """Return what is asked for, under an id that was checked or derived."""
         try:
             arguments = self._signature.bind(args, kwargs)
@@ -197,7 +199,7 @@ class FlowLike(registry.RegisteredFlow):
             facts["watch"] = self.watch.limits()
         return facts
 
-    def arguments_of(self, execution: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments_of(self, execution: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the recorded input in the form of a call, with today's defaults and resources."""
         execution.instance = self._bound
         rollback.check(execution)
@@ -229,27 +231,27 @@ class Flow(FlowLike, Generic[P, R]):
                 f"`await asyncio.to_thread({self.name}.run, …)`, or make the flow async"
             )
         with Shield() as shield:
-            admitted = admit(self.engine(), self.request(run_id, args, kwargs))
+            admitted = admit(self._engine(), self._request(run_id, args, kwargs))
             if isinstance(admitted, Ended):
                 return cast("R", admitted.result)
-            return cast("R", self.execute(admitted, shield))
+            return cast("R", self._execute(admitted, shield))
 
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start the run in the background of this process; returns a handle at once. Inside a flow:
         a child of this name, in the background."""
         if current.get() is not None:
             return child_flows.start_child(self, run_id, args, kwargs)
-        engine = self.engine()
-        admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
+        engine = self._engine()
+        admitted = admit_or_none(engine, self._request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
         if admitted is not None:
-            handle.works_in_thread(admitted, lambda: self.execute(admitted))
+            handle._works_in_thread(admitted, lambda: self._execute(admitted))  # pyright: ignore[reportPrivateUsage]
         return handle
 
     def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Record the run and leave it to any worker; returns a handle at once."""
-        engine = self.engine()
-        submit(engine, self.request(run_id, args, kwargs))
+        engine = self._engine()
+        submit(engine, self._request(run_id, args, kwargs))
         return Handle(engine, run_id)
 
     def with_options(
@@ -280,17 +282,17 @@ class Flow(FlowLike, Generic[P, R]):
         """The same calls for async callers."""
         return Awaited(self)
 
-    def execute(self, execution: Execution, shield: Shield | None = None) -> Any:
+    def _execute(self, execution: Execution, shield: Shield | None = None) -> Any:
         """Execute a claimed run in this thread; signals come through while user code runs."""
         shield = execution.shield = shield or Shield()
         frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
         token = current.set(frame)
         try:
             try:
-                args, kwargs = self.arguments_of(execution)
+                args, kwargs = self._arguments_of(execution)
                 shield.lower()
                 begin(self, execution)
-                value = self.function()(*args, **kwargs)
+                value = self._function()(*args, **kwargs)
                 shield.raise_again()
                 end = run_end.returned(execution, value)
             except BaseException as error:
@@ -316,10 +318,10 @@ class AsyncFlow(FlowLike, Generic[P, R]):
 
     async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the run, or pick it up where it stopped, and work on it here until it ends."""
-        admitted = await admit_async(self.engine(), self.request(run_id, args, kwargs))
+        admitted = await admit_async(self._engine(), self._request(run_id, args, kwargs))
         if isinstance(admitted, Ended):
             return cast("R", admitted.result)
-        return cast("R", await self.execute(admitted))
+        return cast("R", await self._execute(admitted))
 
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start the run in a background thread with an event loop of its own. Inside a sync flow: a
@@ -328,17 +330,17 @@ class AsyncFlow(FlowLike, Generic[P, R]):
 
         if current.get() is not None:
             return child_flows.start_child(self, run_id, args, kwargs)
-        engine = self.engine()
-        admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
+        engine = self._engine()
+        admitted = admit_or_none(engine, self._request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
         if admitted is not None:
-            handle.works_in_thread(admitted, lambda: asyncio.run(self.execute(admitted)))
+            handle._works_in_thread(admitted, lambda: asyncio.run(self._execute(admitted)))  # pyright: ignore[reportPrivateUsage]
         return handle
 
     def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Record the run and leave it to any worker; returns a handle at once."""
-        engine = self.engine()
-        submit(engine, self.request(run_id, args, kwargs))
+        engine = self._engine()
+        submit(engine, self._request(run_id, args, kwargs))
         return Handle(engine, run_id)
 
     def with_options(
@@ -369,15 +371,15 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         """The same calls for async callers."""
         return Awaited(self)
 
-    async def execute(self, execution: Execution) -> Any:
+    async def _execute(self, execution: Execution) -> Any:
         """Execute a claimed run in this task."""
         frame = Frame(execution, execution.root, here(awaits=True), awaits=True)
         token = current.set(frame)
         try:
             try:
-                args, kwargs = self.arguments_of(execution)
+                args, kwargs = self._arguments_of(execution)
                 await begin_async(self, execution)
-                end = run_end.returned(execution, await self.function()(*args, **kwargs))
+                end = run_end.returned(execution, await self._function()(*args, **kwargs))
             except BaseException as error:
                 end = run_end.raised(execution, error)
         finally:

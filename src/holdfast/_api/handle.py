@@ -66,7 +66,7 @@ class Handle(Generic[R]):
     def __repr__(self) -> str:
         return f"<handle of run {self.run_id!r}>"
 
-    def works_in_thread(self, execution: Execution, work: Callable[[], Any]) -> None:
+    def _works_in_thread(self, execution: Execution, work: Callable[[], Any]) -> None:
         """Execute the run, which was taken, in a background thread of this process."""
 
         def target() -> None:
@@ -87,9 +87,9 @@ class Handle(Generic[R]):
         timeout_s = None if timeout is None else seconds(timeout, "result(timeout=…)")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            row = self.look()
+            row = self._look()
             if row.status in SETTLED:
-                return self.outcome(row)
+                return self._outcome(row)
             self._engine.kept.wait_for_change(patience_s(row, timeout_s, deadline))
 
     def cancel(
@@ -118,7 +118,7 @@ class Handle(Generic[R]):
                 f"write `{instead}`"
             )
 
-    def look(self) -> RunRow:
+    def _look(self) -> RunRow:
         """Return the run's row as it is now; raise what ended its work in this process."""
         row = self._row()
         died = self._thread is not None and not self._thread.is_alive()
@@ -126,7 +126,7 @@ class Handle(Generic[R]):
             raise self._error
         return row
 
-    def outcome(self, row: RunRow) -> R:
+    def _outcome(self, row: RunRow) -> R:
         """Return the result of the run, which goes no further, or raise why it has none: with the
         error itself as the cause, if the run failed in a thread of this handle."""
         try:
@@ -173,9 +173,9 @@ class AwaitedHandle(Generic[R]):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with Bell(self._engine) as bell:
             while True:
-                row = await self._in_thread(self._handle.look)
+                row = await self._in_thread(self._handle._look)  # pyright: ignore[reportPrivateUsage]
                 if row.status in SETTLED:
-                    return await self._in_thread(self._handle.outcome, row)
+                    return await self._in_thread(self._handle._outcome, row)  # pyright: ignore[reportPrivateUsage]
                 await bell.rings(patience_s(row, timeout_s, deadline))
 
     async def cancel(

@@ -46,11 +46,11 @@ class Store(Acting, Housekeeping):
     """An opened store. A context manager; `close()` releases everything."""
 
     def __init__(self, kept: contract.Store, engine: Engine) -> None:
-        self.kept = kept
-        self.engine = engine
+        self._backend = kept
+        self._engine = engine
 
     def __repr__(self) -> str:
-        return f"<store {self.kept.url}>"
+        return f"<store {self._backend.url}>"
 
     def __enter__(self) -> Self:
         return self
@@ -61,12 +61,12 @@ class Store(Acting, Housekeeping):
     @property
     def url(self) -> str:
         """Where it is kept."""
-        return self.kept.url
+        return self._backend.url
 
     def close(self) -> None:
         """Release everything; safe to call twice."""
-        alerting.close(self.engine)
-        self.engine.close()
+        alerting.close(self._engine)
+        self._engine.close()
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class Store(Acting, Housekeeping):
         """Return all about one run; raises RunNotFound."""
         from holdfast._operator.read import run_views
 
-        return run_views.view(self.kept, run_id)
+        return run_views.view(self._backend, run_id)
 
     def runs(
         self,
@@ -97,7 +97,7 @@ class Store(Acting, Housekeeping):
 
         before_us = None
         if older_than is not None:
-            before_us = self.kept.now_us() - micros(older_than, "runs(older_than=…)")
+            before_us = self._backend.now_us() - micros(older_than, "runs(older_than=…)")
         query = contract.Query(
             status=_statuses(status),
             flow=flow,
@@ -108,19 +108,19 @@ class Store(Acting, Housekeeping):
             parent=parent,
             limit=limit,
         )
-        return run_views.summaries(self.kept, query, version, finding)
+        return run_views.summaries(self._backend, query, version, finding)
 
     def history(self, run_id: str) -> Entries:
         """Return the entries of a run's journal, in order."""
         from holdfast._operator.read import run_views
 
-        return run_views.history(self.kept, run_id)
+        return run_views.history(self._backend, run_id)
 
     def explain(self, run_id: str) -> Explanation:
         """Explain a run's state: what is known, what is not, and the safe next actions."""
         from holdfast._operator.explain import status_report
 
-        return status_report.explain(self.kept, run_id)
+        return status_report.explain(self._backend, run_id)
 
     def findings(self, run_id: str | None = None) -> FoundThings:
         """Return what the watchdog finds in the open and failed runs now; of one run, also what was
@@ -129,8 +129,8 @@ class Store(Acting, Housekeeping):
         from holdfast._operator.read import run_views
 
         if run_id is None:
-            return [*watchdog.of_store(self.kept)]
-        return watchdog.of_run(self.kept, run_views.existing_row(self.kept, run_id))
+            return [*watchdog.of_store(self._backend)]
+        return watchdog.of_run(self._backend, run_views.existing_row(self._backend, run_id))
 
     def preview_resume(self, run_id: str) -> ResumePreview:
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
@@ -139,10 +139,10 @@ class Store(Acting, Housekeeping):
         from holdfast._features.drift import runtime as looking
         from holdfast._operator.read import resume_preview, run_views
 
-        row = run_views.existing_row(self.kept, run_id)
-        past = resume_preview.replayed_history(self.kept, row)
-        now, changed, looked_at = looking.looked(self.engine, row, past)
-        return resume_preview.preview_resume(self.kept, row, past, now, changed, looked_at)
+        row = run_views.existing_row(self._backend, run_id)
+        past = resume_preview.replayed_history(self._backend, row)
+        now, changed, looked_at = looking.looked(self._engine, row, past)
+        return resume_preview.preview_resume(self._backend, row, past, now, changed, looked_at)
 
     def questions(
         self, *, to: str | None = None, run_id: str | None = None, limit: int = 100
@@ -150,36 +150,36 @@ class Store(Acting, Housekeeping):
         """Return what runs ask people and nobody has answered yet, oldest first."""
         from holdfast._operator.read import question_views
 
-        return question_views.questions(self.kept, to=to, run_id=run_id, limit=limit)
+        return question_views.questions(self._backend, to=to, run_id=run_id, limit=limit)
 
     def queues(self) -> QueueViews:
         """Return the queues, by name: what waits, what is at work, limits, saturation."""
         from holdfast._operator.read import queue_views
 
-        return queue_views.queues(self.kept)
+        return queue_views.queues(self._backend)
 
     def schedules(self) -> ScheduleViews:
         """Return the schedules, by name: when they are due next, what became of the last run."""
         from holdfast._operator.act import schedule_admin
 
-        return schedule_admin.schedules(self.kept)
+        return schedule_admin.schedules(self._backend)
 
     def workers(self) -> WorkerViews:
         """Return the workers that are alive, of all processes."""
         from holdfast._operator.read import queue_views
 
-        return queue_views.workers(self.kept)
+        return queue_views.workers(self._backend)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle to a run."""
         from holdfast._operator.read import run_views
 
-        run_views.existing_row(self.kept, run_id)
-        return Handle(self.engine, run_id)
+        run_views.existing_row(self._backend, run_id)
+        return Handle(self._engine, run_id)
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
         """Yield what a run emits behind entry number `after`, until it goes no further."""
-        return stream(self.engine, run_id, after)
+        return stream(self._engine, run_id, after)
 
     def worker(
         self,
@@ -199,7 +199,7 @@ class Store(Acting, Housekeeping):
         from holdfast._runtime.worker.worker import Worker
 
         return Worker(
-            self.engine,
+            self._engine,
             flows=flows,
             queues=queues,
             concurrency=concurrency,
@@ -212,7 +212,7 @@ class Store(Acting, Housekeeping):
 
         Returns the ids of the runs that were executed, whatever came out.
         """
-        return recover(self.engine, limit)
+        return recover(self._engine, limit)
 
     def run_watchdog(self, run_id: str | None = None) -> FoundThings:
         """Look for findings once, as a worker does about once a minute, and do what `watchdog=` of
@@ -220,26 +220,26 @@ class Store(Acting, Housekeeping):
         from holdfast._features.watchdog import watchdog_loop
         from holdfast._runtime import registry
 
-        return watchdog_loop.patrol(self.engine, registry.flows, run_id)
+        return watchdog_loop.patrol(self._engine, registry.flows, run_id)
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything that is stored; an empty list means that all is well. An id that no run
         has is RunNotFound."""
         from holdfast._operator.read.run_views import verified
 
-        return verified(self.kept, run_ids)
+        return verified(self._backend, run_ids)
 
     def backup(self, path: str) -> None:
         """Write a consistent copy to a new file."""
-        self.kept.backup(path)
+        self._backend.backup(path)
 
     def accept_data_loss(self, *, actor: str | None = None) -> str:
         """Accept a store that lost acknowledged records; says what was accepted."""
         from holdfast._operator.read import audit_log
 
         who = actor_or_user(actor)
-        accepted = self.kept.adopt(who)
-        audit_log.record(self.kept, who, "store", "adopted", lost=accepted)
+        accepted = self._backend.adopt(who)
+        audit_log.record(self._backend, who, "store", "adopted", lost=accepted)
         return accepted
 
 

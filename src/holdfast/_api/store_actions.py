@@ -29,8 +29,8 @@ class Acting:
     """The part of `Store` that changes what becomes of runs."""
 
     if TYPE_CHECKING:
-        kept: Kept
-        engine: Engine
+        _backend: Kept
+        _engine: Engine
 
     def settle(
         self,
@@ -43,7 +43,9 @@ class Acting:
         """Settle an effect in doubt: Done(value), NOT_DONE or Fail(reason)."""
         from holdfast._operator.act import run_decisions
 
-        return run_decisions.settle(self.kept, run_id, step, decision, actor=actor_or_user(actor))
+        return run_decisions.settle(
+            self._backend, run_id, step, decision, actor=actor_or_user(actor)
+        )
 
     def signal(
         self,
@@ -59,7 +61,7 @@ class Acting:
         from holdfast._operator.act import message_actions
 
         return message_actions.signal(
-            self.kept, run_id, name, value, signal_id=signal_id, actor=actor_or_user(actor)
+            self._backend, run_id, name, value, signal_id=signal_id, actor=actor_or_user(actor)
         )
 
     def cancel(
@@ -68,7 +70,7 @@ class Acting:
         """Cancel a run and its children. The answer is the truth: "cancelled", "finished" before, or
         "pending", with what stands against it. A process that has the run is waited for a while."""
         _refuse_in_a_loop("cancel", run_id, wait_s)
-        return _cancel(self.kept, run_id, actor, masked(reason), wait_s)
+        return _cancel(self._backend, run_id, actor, masked(reason), wait_s)
 
     def pause(
         self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
@@ -79,7 +81,7 @@ class Acting:
         _refuse_in_a_loop("pause", run_id, wait_s)
         who = actor_or_user(actor)
         return cancellation.pause(
-            self.kept, run_id, actor=who, reason=masked(reason), wait_s=wait_s
+            self._backend, run_id, actor=who, reason=masked(reason), wait_s=wait_s
         )
 
     def answer(
@@ -96,7 +98,7 @@ class Acting:
         from holdfast._operator.act import message_actions
 
         return message_actions.answer(
-            self.kept,
+            self._backend,
             run_id,
             name,
             value,
@@ -118,7 +120,7 @@ class Acting:
         from holdfast._operator.act import message_actions
 
         return message_actions.reject(
-            self.kept,
+            self._backend,
             run_id,
             name,
             reason=masked(reason),
@@ -134,7 +136,7 @@ class Acting:
         from holdfast._operator.act import message_actions
 
         return message_actions.approve(
-            self.kept, run_id, step, digest=digest, actor=actor_or_user(actor)
+            self._backend, run_id, step, digest=digest, actor=actor_or_user(actor)
         )
 
     def resume(
@@ -151,7 +153,7 @@ class Acting:
         from holdfast._operator.act import run_decisions
 
         return run_decisions.resume(
-            self.kept,
+            self._backend,
             run_id,
             actor=actor_or_user(actor),
             accept_change=accept_change,
@@ -180,7 +182,7 @@ class Acting:
         from holdfast._operator.act import fork
 
         return fork.fork(
-            self.kept,
+            self._backend,
             run_id,
             new_run_id,
             before=before,
@@ -189,7 +191,7 @@ class Acting:
             results=results,
             actor=actor_or_user(actor),
             confirm=confirm,
-            redact=self.engine.redact,
+            redact=self._engine.redact,
         )
 
     def preview_fork(
@@ -200,7 +202,12 @@ class Acting:
         from holdfast._operator.act import fork
 
         return fork.preview_fork(
-            self.kept, run_id, "preview", before=before, results=results, actor=actor_or_user(None)
+            self._backend,
+            run_id,
+            "preview",
+            before=before,
+            results=results,
+            actor=actor_or_user(None),
         )
 
     def rollback(
@@ -218,22 +225,22 @@ class Acting:
         from holdfast._runtime.worker.recovery_pass import take_up
 
         answer = run_rollback.rollback(
-            self.kept,
+            self._backend,
             run_id,
             actor=actor_or_user(actor),
             reason=masked(reason),
             to=to,
             confirm=confirm,
         )
-        if answer.goes_on and take_up(self.engine, run_id):
-            return run_rollback.told_now(self.kept, run_id)
+        if answer.goes_on and take_up(self._engine, run_id):
+            return run_rollback.told_now(self._backend, run_id)
         return answer
 
     def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPreview:
         """Say what a rollback would undo, in which order, and what it would leave as it is."""
         from holdfast._operator.act import run_rollback
 
-        return run_rollback.preview_rollback(self.kept, run_id, to)
+        return run_rollback.preview_rollback(self._backend, run_id, to)
 
     def resume_all(
         self,
@@ -254,40 +261,42 @@ class Acting:
         from holdfast._operator.act import queue_admin
 
         many = queue_admin.Many(queue, held_reason or "failed", flow, accept_change)
-        return list(queue_admin.resume_all(self.kept, many, actor_or_user(actor)))
+        return list(queue_admin.resume_all(self._backend, many, actor_or_user(actor)))
 
     def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Any:
         """Set new limits of the budget that a run spends from, which is that of its root; limits
         that `budget` does not give stay. Runs that were held for it go on."""
         from holdfast._operator.act import budget_limits
 
-        return budget_limits.set_budget(self.kept, run_id, budget, actor=actor_or_user(actor))
+        return budget_limits.set_budget(self._backend, run_id, budget, actor=actor_or_user(actor))
 
     def pause_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
         """Pause a schedule: it starts no runs until it is resumed."""
         from holdfast._operator.act import schedule_admin
 
-        return schedule_admin.set_schedule(self.kept, name, paused=True, actor=actor_or_user(actor))
+        return schedule_admin.set_schedule(
+            self._backend, name, paused=True, actor=actor_or_user(actor)
+        )
 
     def resume_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
         """Resume a paused schedule; its `catch_up` says which of the missed runs are started."""
         from holdfast._operator.act import schedule_admin
 
         return schedule_admin.set_schedule(
-            self.kept, name, paused=False, actor=actor_or_user(actor)
+            self._backend, name, paused=False, actor=actor_or_user(actor)
         )
 
     def pause_queue(self, name: str, *, actor: str | None = None) -> None:
         """Pause a queue: workers take no runs of it until it is resumed. Its limits stay."""
         from holdfast._operator.act import queue_admin
 
-        queue_admin.set_paused(self.kept, name, paused=True, actor=actor_or_user(actor))
+        queue_admin.set_paused(self._backend, name, paused=True, actor=actor_or_user(actor))
 
     def resume_queue(self, name: str, *, actor: str | None = None) -> None:
         """Resume a paused queue, with the limits that it had."""
         from holdfast._operator.act import queue_admin
 
-        queue_admin.set_paused(self.kept, name, paused=False, actor=actor_or_user(actor))
+        queue_admin.set_paused(self._backend, name, paused=False, actor=actor_or_user(actor))
 
     def set_queue(self, queue: Queue, *, actor: str | None = None) -> None:
         """Set the limits of a queue; they hold at once, for every worker of this store."""
@@ -295,7 +304,7 @@ class Acting:
             raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
         from holdfast._operator.act import queue_admin
 
-        queue_admin.set_limits(self.kept, queue.limits, actor_or_user(actor))
+        queue_admin.set_limits(self._backend, queue.limits, actor_or_user(actor))
 
 
 def _cancel(kept: Kept, run_id: str, actor: str | None, reason: str, wait_s: float) -> Stopped:

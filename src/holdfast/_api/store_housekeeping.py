@@ -22,14 +22,14 @@ class Housekeeping:
     """The part of `Store` that is not about single runs at work."""
 
     if TYPE_CHECKING:
-        kept: Kept
-        engine: Engine
+        _backend: Kept
+        _engine: Engine
 
     def memory(self, name: str, *, recorded: bool = True) -> Memory:
         """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
         run that asks. With `recorded=False` a run, too, reads and writes it at once, and its journal
         says nothing of it: for what has a history of its own."""
-        return Memory(name, self.engine, recorded=recorded)
+        return Memory(name, self._engine, recorded=recorded)
 
     def prune(
         self,
@@ -46,7 +46,7 @@ class Housekeeping:
         from holdfast._operator.act import garbage_collection
 
         return garbage_collection.collect(
-            self.kept,
+            self._backend,
             older_than=older_than,
             flow=flow,
             status=status,
@@ -59,16 +59,16 @@ class Housekeeping:
         processes that executed runs. They write what they did about once a minute."""
         from holdfast._operator.read import trends
 
-        return trends.trends(self.kept, hours=hours, flow=flow)
+        return trends.trends(self._backend, hours=hours, flow=flow)
 
     def export_run(self, run_id: str, path: str | Path) -> Written:
         """Write a run to a new file, with its chain and the runs that belong to it."""
         from holdfast._operator.act import run_files
 
-        return run_files.export(self.kept, run_id, path)
+        return run_files.export(self._backend, run_id, path)
 
     def import_run(self, path: str | Path) -> Imported:
         """Read a run that was exported into this store; raises Corrupt if the file was changed."""
         from holdfast._operator.act import run_files
 
-        return run_files.import_runs(self.kept, path)
+        return run_files.import_runs(self._backend, path)

@@ -62,7 +62,7 @@ class HasEngine(Protocol):
     """An opened store, as far as flows know it."""
 
     @property
-    def engine(self) -> Engine:
+    def _engine(self) -> Engine:
         """What executes its runs."""
         ...
 

@@ -29,7 +29,7 @@ class RegisteredFlow:
     aliases: tuple[str, ...]
     is_method: bool
     queue: Queue | None
-    drift: Any
+    _drift: Any
     keep_us: int | None
     watch: Any
 
@@ -42,19 +42,19 @@ class RegisteredFlow:
         """Return what tells this deploy of the flow from others: version and fingerprint."""
         raise NotImplementedError
 
-    def function(self) -> Callable[..., Any]:
+    def _function(self) -> Callable[..., Any]:
         """Return the flow's own function, bound if it is a method."""
         raise NotImplementedError
 
-    def request_for(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _request_for(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a call of run, start or submit asks for, under a checked or derived id."""
         raise NotImplementedError
 
-    def arguments_of(self, execution: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments_of(self, execution: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the recorded input in the form of a call, with today's defaults and resources."""
         raise NotImplementedError
 
-    def execute(self, execution: Any) -> Any:
+    def _execute(self, execution: Any) -> Any:
         """Execute a claimed run here; awaited, if the flow awaits."""
         raise NotImplementedError
 

@@ -377,7 +377,7 @@ def answering(
         with process(reopen(), clock) as store, contextlib.suppress(HoldfastError):
             while not over.is_set():
                 _look(store, run_id, people)
-                store.kept.wait_for_change(LOOK_S)
+                store._backend.wait_for_change(LOOK_S)  # pyright: ignore[reportPrivateUsage]
 
     thread = threading.Thread(target=answer_all, daemon=True)
     thread.start()

@@ -118,9 +118,9 @@ def _executed(flow: Any, execution: Execution) -> BaseException | None:
         if flow.awaits:
             import asyncio
 
-            asyncio.run(flow.execute(execution))
+            asyncio.run(flow._execute(execution))
         else:
-            flow.execute(execution)
+            flow._execute(execution)
     except Exception as error:
         return error
     return None

@@ -72,15 +72,15 @@ class PrivateStore(Store):
                 raise TimeoutError(
                     f"run {run_id!r} has not come to {asked} within {timeout_s:g} s: {found}"
                 )
-            self.kept.wait_for_change(min(LOOK_S, max(0.0, left_s())))
+            self._backend.wait_for_change(min(LOOK_S, max(0.0, left_s())))
 
     def _facts(self, run_id: str) -> _Facts:
-        if self.kept.get(run_id) is None:
+        if self._backend.get(run_id) is None:
             return _Facts(None, None, {})
-        steps = _states(self.kept, run_id)
+        steps = _states(self._backend, run_id)
         # The row is read last: an outcome stays, while a row that was read before it may still
         # show the wait that the outcome ended.
-        row = self.kept.get(run_id)
+        row = self._backend.get(run_id)
         if row is None:
             return _Facts(None, None, {})
         waits = None if Tried.read(row.waiting_on) is not None else row.waiting_on

@@ -131,7 +131,7 @@ def populate(store: holdfast.types.Store, count: int) -> None:
             else:
                 blocked.append(run_id)
     while not all(store.get(run_id).status == "waiting" for run_id in blocked):
-        store.kept.wait_for_change(0.1)
+        store._backend.wait_for_change(0.1)
     probe.point("populated")
 
 

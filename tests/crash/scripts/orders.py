@@ -56,5 +56,5 @@ def apart(kept: Any) -> Any:
 if __name__ == "__main__":
     with probe.open_store() as store:
         if os.environ.get("CRASH_PLANT") == "apart":
-            store.kept.append_within = apart(store.kept)  # type: ignore[method-assign]
+            store._backend.append_within = apart(store._backend)  # type: ignore[method-assign]
         probe.end(lambda: orders.run("r", int(sys.argv[1])))

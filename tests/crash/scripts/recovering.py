@@ -86,7 +86,7 @@ def degrading(topic: str) -> str:
 
 def main(what: str) -> Any:
     with probe.open_store() as store:
-        watch_writes(type(store.kept))
+        watch_writes(type(store._backend))
         if what == "run":
             return factory.run("r")
         if what == "resume":

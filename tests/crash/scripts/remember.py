@@ -79,7 +79,7 @@ def dying(store: Store) -> None:
 
 if __name__ == "__main__":
     with probe.open_store() as store:
-        kept.append(store.kept)
-        dying(store.kept)
+        kept.append(store._backend)
+        dying(store._backend)
         run_id = sys.argv[1]
         probe.end(lambda: remember.run(run_id, run_id))

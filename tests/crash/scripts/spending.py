@@ -71,7 +71,7 @@ def work(shape: str) -> Any:
 
 
 def raises(store: holdfast.types.Store) -> str:
-    put_pot = store.kept.put_pot
+    put_pot = store._backend.put_pot
 
     def slowly(*args: Any, **options: Any) -> Any:
         probe.point("recorded")
@@ -79,7 +79,7 @@ def raises(store: holdfast.types.Store) -> str:
         probe.point("raised")
         return pot
 
-    store.kept.put_pot = slowly  # type: ignore[method-assign]
+    store._backend.put_pot = slowly  # type: ignore[method-assign]
     return str(store.set_budget("r", budget=Budget(usd=2), actor="ada").status)
 
 

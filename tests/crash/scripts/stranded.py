@@ -29,6 +29,6 @@ if __name__ == "__main__":
         list(pool.map(lambda number: counted.submit(f"r{number}", number), range(runs)))
     taken: list[int] = []
     while len(taken) < runs:
-        wanted = Wanted(store.engine.owner(), 500, store.kept.now_us(), working=taken)
-        taken += [lease.row.run_no for lease in store.kept.take(wanted)]
+        wanted = Wanted(store._engine.owner(), 500, store._backend.now_us(), working=taken)
+        taken += [lease.row.run_no for lease in store._backend.take(wanted)]
     os._exit(9)

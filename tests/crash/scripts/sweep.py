@@ -25,5 +25,5 @@ def dying(store: Store) -> None:
 
 if __name__ == "__main__":
     with probe.open_store() as store:
-        dying(store.kept)
+        dying(store._backend)
         probe.end(lambda: sorted(run.run_id for run in store.prune(older_than=0).removed))

@@ -121,7 +121,7 @@ def dies_at(store: holdfast.types.Store, wanted: str) -> None:
     def notes(writes: Any) -> bool:
         return any(it.kind is Kind.FINDING_NOTED for write in writes for it in write.drafts)
 
-    post, append = store.kept.post, store.kept.append
+    post, append = store._backend.post, store._backend.append
 
     def posted(*given: Any) -> Any:
         point("found")
@@ -142,8 +142,8 @@ def dies_at(store: holdfast.types.Store, wanted: str) -> None:
             point("within")
         return apply(row, write, *more)
 
-    mock.patch.object(store.kept, "post", posted).start()
-    mock.patch.object(store.kept, "append", appended).start()
+    mock.patch.object(store._backend, "post", posted).start()
+    mock.patch.object(store._backend, "append", appended).start()
     mock.patch("holdfast._stores.sqlite.sqlite_append.apply", applied).start()
     if not store.url.startswith("sqlite"):
         mock.patch("holdfast._stores.postgres.postgres_append.apply", applied).start()

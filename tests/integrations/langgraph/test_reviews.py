@@ -47,7 +47,7 @@ class Reviewed:
         end = time.monotonic() + PATIENCE_S
         while not (found := self.store.questions()):
             assert time.monotonic() < end, "nobody was asked"
-            self.store.kept.wait_for_change(0.05)
+            self.store._backend.wait_for_change(0.05)
         return found[0]
 
     def result(self) -> list[str]:
@@ -168,7 +168,7 @@ def test_the_run_refuses_what_only_it_can_tell_and_asks_again(store: Any) -> Non
         end = time.monotonic() + PATIENCE_S
         while not any(it.kind == "message_discarded" for it in store.history("t-1")):
             assert time.monotonic() < end, "it was not refused"
-            store.kept.wait_for_change(0.05)
+            store._backend.wait_for_change(0.05)
         store.answer("t-1", reviewed.question().name, True)
         assert reviewed.result()[-1] == "Done."
         assert reviewed.deleted == ["a"]

@@ -334,7 +334,7 @@ def expiring() -> Iterator[tuple[HoldfastStore, holdfast.types.Store, FakeClock]
 
 def stored(kept: holdfast.types.Store) -> list[str]:
     """Which memories have values whose time is over, though nobody finds them any more."""
-    return [memo.space for memo in kept.kept.expired_memos()]
+    return [memo.space for memo in kept._backend.expired_memos()]
 
 
 def test_a_sweep_removes_what_is_over_and_nothing_else(expiring):

@@ -46,7 +46,7 @@ def questions(store: Any, count: int = 1) -> list[Any]:
     end = time.monotonic() + PATIENCE_S
     while len(found := store.questions()) < count:
         assert time.monotonic() < end, "nobody was asked"
-        store.kept.wait_for_change(0.05)
+        store._backend.wait_for_change(0.05)
     return list(found)
 
 
@@ -121,7 +121,7 @@ def test_an_answer_is_not_taken_for_the_next_question(store: Any) -> None:
         end = time.monotonic() + PATIENCE_S
         while store.get("t-1").status != "completed":
             assert time.monotonic() < end, store.get("t-1")
-            store.kept.wait_for_change(0.05)
+            store._backend.wait_for_change(0.05)
     assert store.get("t-1").result == {"said": ["Ana", "Bob"]}
     assert len(set(names)) == 2
 

@@ -15,5 +15,5 @@ if __name__ == "__main__":
             holdfast.observers.observe(Killer(kind, int(number)))
         with store.worker(flows=[support]):
             while store.get(RUN_ID).status not in ("completed", "failed", "held"):
-                store.kept.wait_for_change(0.2)
+                store._backend.wait_for_change(0.2)
         print("RESULT", store.get(RUN_ID).result, flush=True)

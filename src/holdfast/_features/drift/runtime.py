@@ -148,7 +148,7 @@ def code_now(flow: RegisteredFlow | None, names: Iterable[str]) -> CodeNow:
             )
     if flow is None:
         return CodeNow(steps=steps)
-    return CodeNow(of_source(flow.fn), steps, dict(flow.drift.policies))
+    return CodeNow(of_source(flow.fn), steps, dict(flow._drift.policies))  # pyright: ignore[reportPrivateUsage]
 
 
 def names_in(history: History) -> set[str]:
@@ -160,7 +160,7 @@ def look(flow: RegisteredFlow | None, execution: Execution) -> ResumePreview | N
     """Return what the run finds after a gap, or None if there was none."""
     history = execution.history
     if flow is not None:
-        execution.slot(AfterGap).policies = dict(flow.drift.policies)
+        execution.slot(AfterGap).policies = dict(flow._drift.policies)  # pyright: ignore[reportPrivateUsage]
     gap = history.gap
     if not execution.slot(AfterGap).compares or gap.is_first or history.rollback is not None:
         return None
@@ -261,7 +261,7 @@ def begin_block(execution: Execution | Any) -> None:
 
 def _asked(flow: RegisteredFlow, report: ResumePreview) -> Any:
     """Ask the flow's hook, outside the run: nothing of it is recorded."""
-    hook = flow.drift.on_resume
+    hook = flow._drift.on_resume  # pyright: ignore[reportPrivateUsage]
     frame = current.get()
     assert frame is not None
     gap = frame.execution.history.gap
@@ -436,7 +436,7 @@ def facts_changed(
     look.recorder = _WritesNothing(look)
     seen: list[Change] = []
     look.slot(AfterGap).compares, look.slot(AfterGap).seen = True, seen
-    look.slot(AfterGap).policies = dict(flow.drift.policies)
+    look.slot(AfterGap).policies = dict(flow._drift.policies)  # pyright: ignore[reportPrivateUsage]
     # In a thread of its own: the caller may be in an event loop, or inside another run.
     thread = threading.Thread(target=_replay, args=(flow, look), daemon=True)
     thread.start()
@@ -446,14 +446,14 @@ def facts_changed(
 
 def _replay(flow: RegisteredFlow, look: Execution) -> None:
     try:
-        args, kwargs = flow.arguments_of(look)
+        args, kwargs = flow._arguments_of(look)  # pyright: ignore[reportPrivateUsage]
         if flow.awaits:
             import asyncio
 
             asyncio.run(_awaited(flow, look, args, kwargs))
             return
         current.set(Frame(look, look.root, here(awaits=False), awaits=False))
-        flow.function()(*args, **kwargs)
+        flow._function()(*args, **kwargs)  # pyright: ignore[reportPrivateUsage]
     except BaseException:
         return
 
@@ -462,4 +462,4 @@ async def _awaited(
     flow: RegisteredFlow, look: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     current.set(Frame(look, look.root, here(awaits=True), awaits=True))
-    await cast("Any", flow.function())(*args, **kwargs)
+    await cast("Any", flow._function())(*args, **kwargs)

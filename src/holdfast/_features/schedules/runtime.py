@@ -76,7 +76,7 @@ class Schedule:
         self.args = tuple(args)
         self.kwargs = dict(kwargs)
         bound = self.request(0).input  # Any moment: to see whether the arguments fit.
-        shown = self.flow.request_for(self.run_id(0), self.args, self.kwargs).input
+        shown = self.flow._request_for(self.run_id(0), self.args, self.kwargs).input  # pyright: ignore[reportPrivateUsage]
         self.spec = Spec(when, catch_up, {name: f"{shown[name]!r:.200}" for name in bound})
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Schedule:
         kwargs = {
             name: tick if value is SCHEDULED_TIME else value for name, value in self.kwargs.items()
         }
-        request: RunRequest = self.flow.request_for(self.run_id(tick_us), args, kwargs)
+        request: RunRequest = self.flow._request_for(self.run_id(tick_us), args, kwargs)  # pyright: ignore[reportPrivateUsage]
         request.tags = {**request.tags, "schedule": self.name, "tick": iso(tick_us)}
         return request
 

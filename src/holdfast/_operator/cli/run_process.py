@@ -103,7 +103,7 @@ def _work(order: Order, alone: threading.Event) -> None:
     store = holdfast.open(order.url, namespace=order.namespace, default=False)
     with store:
         threading.Thread(target=_stop_when, args=(alone, store), daemon=True).start()
-        args, kwargs = _arguments(order, flow, store.kept)
+        args, kwargs = _arguments(order, flow, store._backend)  # pyright: ignore[reportPrivateUsage]
         going = flow.with_options(store=store).run(order.run_id, *args, **kwargs)
         if inspect.isawaitable(going):
             import asyncio
@@ -115,8 +115,8 @@ def _stop_when(alone: threading.Event, store: Store) -> None:
     """Stop what is executed here once nobody supervises it: at its next durable call, or now if it
     only waits. Nothing is interrupted."""
     alone.wait()
-    while not store.engine.closed:  # A child run may begin after a look.
-        for execution in store.engine.executing():
+    while not store._engine.closed:  # pyright: ignore[reportPrivateUsage]  # A child run may begin after a look.
+        for execution in store._engine.executing():  # pyright: ignore[reportPrivateUsage]
             why = f"run {execution.run_id!r} was given back: its supervisor has died"
             unwind = Unwind(RunError(execution.run_id, why), released="supervisor died")
             execution.stop(unwind, later=True)

@@ -152,7 +152,7 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
         if ending.is_set():  # While it started: nothing more is taken.
             return 0
         worker = Worker(
-            store.engine,
+            store._engine,  # pyright: ignore[reportPrivateUsage]
             queues=order.queues,
             concurrency=order.concurrency,
             drain_s=order.drain_s,

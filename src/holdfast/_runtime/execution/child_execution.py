@@ -86,7 +86,7 @@ def begin_blocking(execution: Execution, run_id: str, again: int | None) -> None
 
     def target() -> None:
         try:
-            made = flow.execute(taken)
+            made = flow._execute(taken)
             if child.flow.awaits:
                 import asyncio
 
@@ -124,7 +124,7 @@ async def begin_async(execution: Execution, run_id: str, again: int | None) -> N
 
     async def target() -> None:
         try:
-            await flow.execute(taken)
+            await flow._execute(taken)
         except BaseException:  # noqa: S110 - its journal tells, and its parent reads that.
             pass
         finally:

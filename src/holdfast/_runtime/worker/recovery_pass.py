@@ -97,9 +97,9 @@ def _execute(flow: Any, execution: Any) -> None:
     if flow.awaits:
         import asyncio
 
-        asyncio.run(flow.execute(execution))
+        asyncio.run(flow._execute(execution))
     else:
-        flow.execute(execution)
+        flow._execute(execution)
 
 
 class Untried:

@@ -187,7 +187,7 @@ class Slots:
                 loop.call_soon_threadsafe(self._begin, loop, place, execution)
                 handed_on = True
             else:
-                place.flow.execute(execution)
+                place.flow._execute(execution)  # pyright: ignore[reportPrivateUsage]
                 worker_log.completed(place.lease.row)
         except BaseException as error:
             self._tell(place, error)
@@ -220,7 +220,7 @@ class Slots:
             if execution.stopped is not None:  # Before it began: it is only to be given back.
                 await finish_async(execution, run_end.raised(execution, execution.stopped))
                 return
-            await place.flow.execute(execution)
+            await place.flow._execute(execution)  # pyright: ignore[reportPrivateUsage]
             worker_log.completed(place.lease.row)
         except BaseException as error:
             self._tell(place, error)
