@@ -73,7 +73,7 @@ def test_what_is_answered_meanwhile_is_not_told(holdfast_store):
         row = kept.get("alert-answered")
         alert = alerts.of_question(kept.store_id, row, question)
         assert sender._still_asks(row, alert)
-        holdfast_store.answer("alert-answered", "amount", "5")
+        holdfast_store.answer("alert-answered", "amount", "5", actor="ana")
         with holdfast_store.worker(flows=[alert_text_asking]):
             until(lambda: holdfast_store.get("alert-answered").status == "completed")
         assert not sender._still_asks(kept.get("alert-answered"), alert)

@@ -248,8 +248,8 @@ def test_a_run_in_doubt_is_held_in_the_target_and_settled_there(pair: Pair) -> N
 
     assert pair.target.get("r").held_reason == "in_doubt"
     with pytest.raises(UsageError, match="settle cp-ask there"):
-        pair.source.settle("r", "cp-ask", NOT_DONE)
-    pair.target.settle("r", "cp-ask", NOT_DONE)
+        pair.source.settle("r", "cp-ask", NOT_DONE, actor="ana")
+    pair.target.settle("r", "cp-ask", NOT_DONE, actor="ana")
     assert run(pair.target, "r", "asked") == "asked asked"
     keys = {key for what, key in called if what == "ask"}
     assert len(keys) == 1
@@ -396,7 +396,7 @@ def test_a_run_that_waits_for_the_key_of_another_goes_after_it(pair: Pair) -> No
     assert (alone.fate, "run 'r' has" in alone.why) == (Fate.STAYS, True)
 
     assert pair.fates("second", "r") == {"r": Fate.COPIED, "second": Fate.COPIED}
-    pair.target.settle("r", "cp-keyed", holdfast.Done("ordered ordered tea"))
+    pair.target.settle("r", "cp-keyed", holdfast.Done("ordered ordered tea"), actor="ana")
     assert run(pair.target, "second", "ordered tea") == "ordered ordered tea"
 
 

@@ -181,9 +181,9 @@ def test_twice_after_the_end_and_for_what_is_not_asked(store: PrivateStore) -> N
     handle = two.start("r")
     asked(store)
     with pytest.raises(UsageError, match="asks for no approval of 'nothing' now"):
-        store.approve("r", "nothing")
+        store.approve("r", "nothing", actor="ana")
     with pytest.raises(UsageError, match="holdfast approve r ap-pay"):
-        store.answer("r", "ap-pay", True)
+        store.answer("r", "ap-pay", True, actor="ana")
     store.approve("r", "ap-pay", actor="ana")
     asked(store, "ap-pay#2")
     with pytest.raises(AnswerConflict, match="the approval of ap-pay .* by ana"):
@@ -206,7 +206,7 @@ def test_after_cancel(store: PrivateStore) -> None:
         until(lambda: is_free(store))
         store.cancel("r", actor="ana")
     with pytest.raises(RunEnded, match="cancelled"):
-        store.approve("r", "ap-pay")
+        store.approve("r", "ap-pay", actor="ana")
     assert world == []
 
 
@@ -269,7 +269,7 @@ def test_a_predicate_says_who_needs_one(store: PrivateStore) -> None:
     handle = by_size.start("r")
     question = asked(store, "ap-large#2")
     assert world == [5]
-    store.approve("r", "ap-large#2", digest=question.digest)
+    store.approve("r", "ap-large#2", digest=question.digest, actor="ana")
     assert handle.result(timeout=20) == ["paid 5", "paid 500"]
 
 
@@ -277,7 +277,7 @@ def test_beside_other_branches(store: PrivateStore) -> None:
     handle = beside.start("r")
     key = until(lambda: [q.name for q in store.questions()])[0]
     until(lambda: 5 in world)
-    store.approve("r", key)
+    store.approve("r", key, actor="ana")
     assert handle.result(timeout=20) == ["paid 1", "paid 5"]
 
 

@@ -149,9 +149,9 @@ def test_a_person_answers(store: PrivateStore, flow: Any) -> None:
     [answered] = [entry for entry in store.history("r") if entry.kind == "question_answered"]
     assert (answered.body["actor"], answered.body["value"]) == ("ana", 3)
     with pytest.raises(AnswerConflict, match="by ana"):
-        store.answer("r", "count", 4)
+        store.answer("r", "count", 4, actor="ana")
     with pytest.raises(RunEnded):
-        store.answer("r", "never asked", 4)
+        store.answer("r", "never asked", 4, actor="ana")
 
 
 def test_the_first_answer_counts_also_when_the_run_has_taken_it(store: PrivateStore) -> None:
@@ -183,21 +183,21 @@ def test_types_choices_and_what_does_not_fit(store: PrivateStore) -> None:
     handle = typed.start("r")
     store.wait_until("r", waiting="answer:color")
     with pytest.raises(UsageError, match="not one of 'blue', 'red'"):
-        store.answer("r", "color", "green")
-    store.answer("r", "color", Color.RED)
+        store.answer("r", "color", "green", actor="ana")
+    store.answer("r", "color", Color.RED, actor="ana")
     store.wait_until("r", waiting="answer:plan")
     until(lambda: [it.number for it in store.questions()] == [2])
     with pytest.raises(AnswerConflict):
-        store.answer("r", "plan", {"days": 3}, expected_number=1)
-    store.answer("r", "plan", {"days": 3}, expected_number=2)
+        store.answer("r", "plan", {"days": 3}, expected_number=1, actor="ana")
+    store.answer("r", "plan", {"days": 3}, expected_number=2, actor="ana")
     store.wait_until("r", waiting="answer:size")
     with pytest.raises(UsageError, match="'l' is none of 's', 'm'"):
-        store.answer("r", "size", "l")
-    store.answer("r", "size", "m")
+        store.answer("r", "size", "l", actor="ana")
+    store.answer("r", "size", "m", actor="ana")
     store.wait_until("r", waiting="answer:second")
-    store.answer("r", "second", "blue")
+    store.answer("r", "second", "blue", actor="ana")
     store.wait_until("r", waiting="answer:any")
-    store.answer("r", "any", Plan(1, "x"))
+    store.answer("r", "any", Plan(1, "x"), actor="ana")
 
     assert handle.result(timeout=20) == [Color.RED, Plan(3), "m", Color.BLUE, Plan(1, "x")]
     statuses = [(it.name, it.status) for it in store.get("r").signals]
@@ -214,7 +214,7 @@ def test_after_a_time_out_asking_again_goes_on_with_the_same_question(url: str) 
         store.wait_until("r", done="ask:well", waiting=True)
         [asked] = store.questions()
         assert (asked.number, asked.step) == (1, "ask:well#2")
-        store.answer("r", "well", "yes")
+        store.answer("r", "well", "yes", actor="ana")
         store.wait_until("r", done="ask:well#2", waiting=True)
         store.clock.advance(3601)
 
@@ -227,10 +227,10 @@ def test_a_pydantic_model_checks_its_answer_itself(store: PrivateStore) -> None:
     handle = modelled.start("r")
     until(lambda: store.questions())
     with pytest.raises(UsageError, match=r"it\.days is string"):
-        store.answer("r", "model", {"days": "many"})
-    store.answer("r", "model", {"days": 0})
+        store.answer("r", "model", {"days": "many"}, actor="ana")
+    store.answer("r", "model", {"days": 0}, actor="ana")
     until(lambda: [it.number for it in store.questions()] == [2])
-    store.answer("r", "model", {"days": 3})
+    store.answer("r", "model", {"days": 3}, actor="ana")
 
     assert handle.result(timeout=20) == 3
 
@@ -264,8 +264,8 @@ def test_an_answer_between_two_asks_is_taken_at_once() -> None:
         store.clock.advance(5)
         store.wait_until("r", done="ask:well", waiting="answer:so")
         assert {it.name for it in store.questions()} == {"well", "so"}
-        store.answer("r", "well", True)
-        store.answer("r", "so", "late")
+        store.answer("r", "well", True, actor="ana")
+        store.answer("r", "so", "late", actor="ana")
         assert handle.result(timeout=20) == [None, "late"]
         assert [(it.name, it.status) for it in store.get("r").signals] == [
             ("well", "expired"),
@@ -292,7 +292,7 @@ def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> Non
         handle.result(timeout=20)
     assert "ask:go was refused by ana: no." in str(store.explain("r"))
     with pytest.raises(AnswerConflict, match="by ana"):
-        store.answer("r", "go", "yes")
+        store.answer("r", "go", "yes", actor="ana")
 
     until(lambda: not store._engine.executing())
     handle = fails_when_refused.start("r")
@@ -309,7 +309,7 @@ def test_in_turns_it_is_one_question_after_another(store: PrivateStore) -> None:
     handle = in_turns.start("r")
     for number, word in enumerate(["a", "b", "end"], 1):
         until(functools.partial(asks, number))
-        store.answer("r", "next", word)
+        store.answer("r", "next", word, actor="ana")
 
     assert handle.result(timeout=20) == ["a", "b", "end"]
 
@@ -318,7 +318,7 @@ def test_branches_ask_at_one_time(store: PrivateStore) -> None:
     handle = in_branches.start("r")
     until(lambda: len(store.questions()) == 3)
     for n in (3, 1, 2):
-        store.answer("r", f"q{n}", n * 10)
+        store.answer("r", f"q{n}", n * 10, actor="ana")
 
     assert handle.result(timeout=20) == [10, 20, 30]
 
@@ -327,7 +327,7 @@ def test_two_lines_cannot_ask_by_one_name(store: PrivateStore) -> None:
     refused.clear()
     handle = same_name_twice.start("r")
     until(lambda: store.questions() and refused.is_set())
-    store.answer("r", "q", 1)
+    store.answer("r", "q", 1, actor="ana")
     with pytest.raises(RunFailed, match="asking 'q' already.*name= of its own"):
         handle.result(timeout=20)
 
@@ -350,7 +350,7 @@ def test_a_cancelled_run_stops_asking(store: PrivateStore) -> None:
     assert store.questions() == []
     assert store._backend.questions() == []
     with pytest.raises(RunEnded, match="cancelled"):
-        store.answer("r", "count", 3)
+        store.answer("r", "count", 3, actor="ana")
 
 
 def test_what_is_asked_wrongly(store: PrivateStore) -> None:
@@ -368,7 +368,7 @@ def test_what_is_asked_wrongly(store: PrivateStore) -> None:
 def test_choices_of_the_type_that_is_asked_for(store: PrivateStore) -> None:
     handle = _choosing.start("r")
     for name, value in (("color", "blue"), ("plan", {"days": 2, "title": ""})):
-        store.answer("r", name, value)
+        store.answer("r", name, value, actor="ana")
     assert handle.result(timeout=20) == [Color.BLUE, Plan(2)]
     with pytest.raises(RunFailed, match="'a' is no int"):
         _misfitting.run("w")
@@ -419,7 +419,7 @@ def test_a_question_reads_none_of_the_other_messages(
     for number in range(1, 9):
         until(functools.partial(asks, number))
         looked.clear()
-        store.answer("r", "next", "on" if number < 8 else "end")
+        store.answer("r", "next", "on" if number < 8 else "end", actor="ana")
     assert len(handle.result(timeout=20)) == 8
     assert len(looked) <= 2 * len(bin(8))
     assert read == []

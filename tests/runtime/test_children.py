@@ -390,7 +390,7 @@ def test_a_held_child_leaves_its_parent_waiting_and_says_why(store: PrivateStore
         explained = str(store.explain("r"))
         assert "r::fam-doubtful" in explained
         assert "fam-pay may or may not have happened" in explained.replace("\n    ", " ")
-        store.settle("r::fam-doubtful", "fam-pay", Done("paid"))
+        store.settle("r::fam-doubtful", "fam-pay", Done("paid"), actor="ana")
         assert handle.result(timeout=30) == "paid"
 
 
@@ -513,7 +513,7 @@ def test_a_held_child_is_cancelled_when_its_doubt_is_settled(store: PrivateStore
     assert store.get("r::fam-doubtful").status == "held"
     again = store.cancel("r", actor="ana")
     assert (again.outcome, again.children) == ("cancelled", ("r::fam-doubtful",))
-    store.settle("r::fam-doubtful", "fam-pay", Done("paid"))
+    store.settle("r::fam-doubtful", "fam-pay", Done("paid"), actor="ana")
     assert store.get("r::fam-doubtful").status == "cancelled"
 
 

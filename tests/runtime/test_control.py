@@ -341,7 +341,7 @@ def test_a_cancel_that_waits_for_a_doubt_holds_when_the_one_who_settles_dies(
         doubtful.run("r")
     store.cancel("r", actor="ana")
     monkeypatch.setattr(run_decisions, "_cancelled_now", lambda store, past, answer: answer)
-    store.settle("r", "ctl-lost", Done("paid"))
+    store.settle("r", "ctl-lost", Done("paid"), actor="ana")
     assert store.get("r").status == "queued"
 
     with pytest.raises(RunCancelled):

@@ -178,7 +178,7 @@ def test_a_question_in_a_thread() -> None:
     with testing.store() as store:
         handle = asks.start("r")
         until_asked(store)
-        store.answer("r", "many", 3)
+        store.answer("r", "many", 3, actor="ana")
         assert handle.result(timeout=20) == [3]
 
 
@@ -194,7 +194,7 @@ def test_an_awaited_question_in_a_task() -> None:
     with testing.store() as store:
         handle = asks.start("r")
         until_asked(store)
-        store.answer("r", "many", 3)
+        store.answer("r", "many", 3, actor="ana")
         assert handle.result(timeout=20) == 3
 
 

@@ -87,7 +87,7 @@ def test_a_run_goes_on_with_the_key_that_it_has(store):
 def test_a_doubt_under_the_former_name_is_repeated_under_it(store):
     with pytest.raises(RunHeld):
         shop(BEFORE, fails=True).run("r", "1")
-    store.settle("r", BEFORE, NOT_DONE)
+    store.settle("r", BEFORE, NOT_DONE, actor="ana")
     assert shop(TODAY).run("r", "1") == f"by {TODAY}"
     assert states(store) == ["completed", None], "one key, and no second one beside it"
     assert shop(TODAY).run("other", "1") == f"by {TODAY}"
@@ -100,7 +100,7 @@ def test_a_key_in_doubt_under_the_former_name_holds_others_and_settling_it_frees
     new = shop(TODAY)
     with pytest.raises(RunHeld, match="which is in doubt in run 'old'"):
         new.run("new", "1")
-    assert store.settle("old", BEFORE, NOT_DONE).freed == ("new",)
+    assert store.settle("old", BEFORE, NOT_DONE, actor="ana").freed == ("new",)
     assert new.run("new", "1") == f"by {TODAY}"
     assert paid == [f"{BEFORE} 1", f"{TODAY} 1"]
 
@@ -108,7 +108,7 @@ def test_a_key_in_doubt_under_the_former_name_holds_others_and_settling_it_frees
 def test_a_key_that_was_given_up_under_the_former_name_is_not_used_again(store):
     with pytest.raises(RunHeld):
         shop(BEFORE, fails=True).run("old", "1")
-    store.settle("old", BEFORE, Failed("who knows"))
+    store.settle("old", BEFORE, Failed("who knows"), actor="ana")
     with pytest.raises(RunHeld, match="in doubt in run 'old'"):
         shop(TODAY).run("new", "1")
 

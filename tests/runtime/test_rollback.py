@@ -451,7 +451,7 @@ def test_an_effect_in_doubt_is_settled_first(sqlite):
 def test_an_effect_that_did_not_happen_leaves_nothing_to_undo(sqlite):
     in_doubt("r")
     sqlite.rollback("r")
-    sqlite.settle("r", "rb-hotel", NOT_DONE)
+    sqlite.settle("r", "rb-hotel", NOT_DONE, actor="ana")
     with pytest.raises(RunRolledBack):
         trip.run("r", "r")
     assert undone(sqlite) == ["undo/rb-flight"]
@@ -459,7 +459,7 @@ def test_an_effect_that_did_not_happen_leaves_nothing_to_undo(sqlite):
 
 def test_an_effect_that_was_given_up_stands_against_it(sqlite):
     in_doubt("r")
-    sqlite.settle("r", "rb-hotel", Failed("who knows"))
+    sqlite.settle("r", "rb-hotel", Failed("who knows"), actor="ana")
     with pytest.raises(RunFailed):
         trip.run("r", "r")
     with pytest.raises(UsageError, match="may have happened"):
@@ -497,7 +497,7 @@ def test_an_undo_in_doubt_holds_the_rollback(sqlite):
     assert "holdfast settle r undo/rb-flight --not-done" in explained
     assert "Undone so far: rb-hotel." in explained
     broken.clear()
-    sqlite.settle("r", "undo/rb-flight", NOT_DONE)
+    sqlite.settle("r", "undo/rb-flight", NOT_DONE, actor="ana")
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome")
     assert undone(sqlite) == ["undo/rb-hotel", "undo/rb-flight"]
@@ -508,7 +508,7 @@ def test_an_undo_that_was_settled_as_done_is_not_called_again(store):
     trip.run("r", "rome")
     broken.add("undo flight done rome")
     store.rollback("r")
-    store.settle("r", "undo/rb-flight", Done(None))
+    store.settle("r", "undo/rb-flight", Done(None), actor="ana")
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome")
     assert world().count("undo flight done rome") == 1
@@ -520,7 +520,7 @@ def test_an_undo_that_was_given_up_is_left(sqlite):
     trip.run("r", "rome")
     broken.add("undo flight done rome")
     sqlite.rollback("r")
-    sqlite.settle("r", "undo/rb-flight", Failed("leave it"))
+    sqlite.settle("r", "undo/rb-flight", Failed("leave it"), actor="ana")
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome")
     assert sqlite.history("r")[-1].body["stays"] == ["rb-flight"]
@@ -785,7 +785,7 @@ def test_a_rollback_that_is_held_is_not_replaced_by_one_that_keeps_what_is_undon
             store.rollback("r", to="rb-act#2", confirm=confirm)
     with pytest.raises(UsageError, match="rb-act, rb-act#2 would be kept, and its undo was begun"):
         store.preview_rollback("r", to="rb-act#2")
-    store.settle("r", "undo/rb-act", Done(None))
+    store.settle("r", "undo/rb-act", Done(None), actor="ana")
     with pytest.raises(RunRolledBack):
         acts.run("r")
 
@@ -864,7 +864,7 @@ def test_a_rollback_is_not_cancelled_half_way(sqlite):
     sqlite.rollback("r")
     stopped = sqlite.cancel("r")
     assert (stopped.outcome, "cannot be cancelled" in stopped.detail) == ("pending", True)
-    sqlite.settle("r", "rb-hotel", NOT_DONE)
+    sqlite.settle("r", "rb-hotel", NOT_DONE, actor="ana")
     with pytest.raises(RunRolledBack):
         trip.run("r", "r")
 

@@ -188,7 +188,7 @@ def test_110_questions_reasons_keys_and_names_are_masked_too(tmp_path, canary):
         store.cancel("q-1", reason=f"because of {CANARY}")
         secret_asks.start("q-2")
         until(lambda: len(store.questions()) == 1)
-        store.reject("q-2", "word", reason=CANARY)
+        store.reject("q-2", "word", reason=CANARY, actor="ana")
         until(lambda: store.get("q-2").status == "failed")
         with pytest.raises(errors.RunNotFound, match=r"\[secret canary\]"):
             store.get(CANARY)

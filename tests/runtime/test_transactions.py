@@ -744,7 +744,7 @@ def test_an_effect_that_was_begun_without_it_is_in_doubt_as_before() -> None:
     with pytest.raises(RunHeld):
         declared(transaction=True).run("r")
 
-    bench.store.settle("r", "tx-changed", holdfast.NOT_DONE)
+    bench.store.settle("r", "tx-changed", holdfast.NOT_DONE, actor="ana")
     assert declared(transaction=True).run("r") == "ordered"
     assert bench.orders() == {"tea": 1}
 

@@ -213,3 +213,44 @@ def test_an_editor_offers_nothing_of_the_runtime(holdfast_store):
     for kind, thing in objects.items():
         assert not {name for name in dir(thing) if not name.startswith("_")} & PRIVATE[kind]
         assert public_attributes(getattr(holdfast.types, kind))
+
+
+DECISIONS = {
+    "settle": "Answer",
+    "resume": "Answer",
+    "rollback": "Answer",
+    "set_budget": "Answer",
+    "cancel": "Stopped",
+    "pause": "Stopped",
+    "answer": "Answered",
+    "approve": "Answered",
+    "reject": "Answered",
+    "signal": "Sent",
+    "fork": "Fork",
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_a_decision_returns_a_documented_struct(name):
+    import msgspec
+
+    from holdfast._engine.decisions.control import Stopped
+    from holdfast._operator.act.action_result import Answer
+    from holdfast._operator.act.fork import Fork
+    from holdfast._operator.act.message_actions import Answered, Sent
+
+    kinds = {kind.__name__: kind for kind in (Answer, Stopped, Answered, Sent, Fork)}
+    returned = inspect.signature(getattr(holdfast.types.Store, name)).return_annotation
+    assert returned == DECISIONS[name]
+    kind = kinds[returned]
+    assert kind.__struct_config__.frozen
+    assert kind.__doc__
+    assert not {it.name for it in msgspec.structs.fields(kind) if "Any" in str(it.type)}
+
+
+@pytest.mark.parametrize("name", ["settle", "approve", "reject", "answer"])
+def test_who_decides_is_always_named(name):
+    actor = inspect.signature(getattr(holdfast.types.Store, name)).parameters["actor"]
+    assert actor.kind is inspect.Parameter.KEYWORD_ONLY
+    assert actor.default is inspect.Parameter.empty
+    assert actor.annotation == "str"

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 import msgspec
 
 from holdfast._api.flows import AsyncFlow, Flow
-from holdfast._api.steps import AsyncStep, Recorded, Settings, Step
+from holdfast._api.steps import AsyncStep, Commit, Recorded, Settings, Step
 from holdfast._engine.journal.step_keys import check_name
 from holdfast._engine.scripts import doubt_policies
 from holdfast._engine.scripts.doubt_policies import OnDoubt
@@ -99,7 +99,7 @@ def step(
     timeout: Duration | None = None,
     fallback: Any = ...,
     raises: Errors = (),
-    commit: str = "each",
+    commit: Commit = "each",
     unrecorded: Sequence[str] = (),
     reserve_usd: Cost = None,
     valid_for: Duration | None = None,

@@ -14,6 +14,7 @@ from holdfast._api.handle import Handle
 from holdfast._engine.journal.step_keys import CHILD_SEPARATOR, check_run_id, checked_tags
 from holdfast._engine.values.durations import Duration
 from holdfast._features.budgets.model import Budget, checked_budget, limits_of
+from holdfast._features.drift.model import Policy
 from holdfast._features.drift.runtime import FlowDrift, OnResume, begin, begin_async
 from holdfast._features.retention.model import KEEP, checked_keep
 from holdfast._features.rollback import runtime as rollback
@@ -53,7 +54,7 @@ class FlowLike(registry.RegisteredFlow):
         budget: Budget | None = None,
         timeout: Duration | None = None,
         retention: Duration | None = None,
-        on_drift: Mapping[str, str] | None = None,
+        on_drift: Mapping[str, Policy] | None = None,
         on_resume: OnResume | None = None,
         watchdog: Watchdog | None = None,
     ) -> None:
@@ -409,7 +410,7 @@ def flow(
     budget: Budget | None = None,
     timeout: Duration | None = None,
     retention: Duration | None = None,
-    on_drift: Mapping[str, str] | None = None,
+    on_drift: Mapping[str, Policy] | None = None,
     on_resume: OnResume | None = None,
     watchdog: Watchdog | None = None,
 ) -> _FlowDecorator: ...

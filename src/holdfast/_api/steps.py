@@ -11,7 +11,17 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from holdfast._api.callables import check_function, is_method
 from holdfast._engine.journal.history import Divergence
@@ -50,6 +60,8 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 
+Commit = Literal["each", "grouped"]
+
 NO_FALLBACK: Any = object()
 
 
@@ -68,7 +80,7 @@ class Settings(registry.RegisteredStep):
         fallback: Any = NO_FALLBACK,
         raises: tuple[type[BaseException], ...] = (),
         not_done_on: tuple[type[BaseException], ...] = (),
-        commit: str = "each",
+        commit: Commit = "each",
         unrecorded: Sequence[str] = (),
         key: str | Callable[..., str] | None = None,
         key_ttl: Duration = doubt_policies.KEY_TTL_S,

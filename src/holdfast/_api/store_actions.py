@@ -16,6 +16,7 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast._engine.decisions.control import Stopped
+    from holdfast._operator.act.action_result import Answer
     from holdfast._operator.act.fork import Fork, ForkPreview
     from holdfast._operator.act.message_actions import Answered, Sent
     from holdfast._operator.act.queue_admin import Resumed
@@ -38,14 +39,13 @@ class Acting:
         step: str,
         decision: Done[Any] | NotDone | Failed,
         *,
-        actor: str | None = None,
-    ) -> Any:
-        """Settle an effect in doubt: Done(value), NOT_DONE or Fail(reason)."""
+        actor: str,
+    ) -> Answer:
+        """Settle an effect in doubt: Done(value), NOT_DONE or Failed(reason), as `actor` decides. In a web
+        app that is the user who is logged in."""
         from holdfast._operator.act import run_decisions
 
-        return run_decisions.settle(
-            self._backend, run_id, step, decision, actor=actor_or_user(actor)
-        )
+        return run_decisions.settle(self._backend, run_id, step, decision, actor=actor)
 
     def signal(
         self,
@@ -57,7 +57,7 @@ class Acting:
         actor: str | None = None,
     ) -> Sent:
         """Send a signal to a run, which takes it with `wait_for_signal(name)`; kept if it comes early. One with
-        an `id` that was sent before is acknowledged, and not delivered again."""
+        a `signal_id` that was sent before is acknowledged, and not delivered again."""
         from holdfast._operator.act import message_actions
 
         return message_actions.signal(
@@ -90,20 +90,15 @@ class Acting:
         name: str,
         value: Any,
         *,
-        actor: str | None = None,
+        actor: str,
         expected_number: int | None = None,
     ) -> Answered:
         """Answer a question of a run; kept, if the run has not asked yet. The first answer counts: a
-        second one raises AnswerConflict. `number` is that of the question that was seen."""
+        second one raises AnswerConflict. `expected_number` is that of the question that was seen."""
         from holdfast._operator.act import message_actions
 
         return message_actions.answer(
-            self._backend,
-            run_id,
-            name,
-            value,
-            actor=actor_or_user(actor),
-            expected_number=expected_number,
+            self._backend, run_id, name, value, actor=actor, expected_number=expected_number
         )
 
     def reject(
@@ -112,7 +107,7 @@ class Acting:
         name: str,
         *,
         reason: str = "",
-        actor: str | None = None,
+        actor: str,
         expected_number: int | None = None,
     ) -> Answered:
         """Refuse what a run asks, by the name of the question or the step of an approval: the flow
@@ -124,20 +119,16 @@ class Acting:
             run_id,
             name,
             reason=masked(reason),
-            actor=actor_or_user(actor),
+            actor=actor,
             expected_number=expected_number,
         )
 
-    def approve(
-        self, run_id: str, step: str, *, digest: str | None = None, actor: str | None = None
-    ) -> Answered:
+    def approve(self, run_id: str, step: str, *, digest: str | None = None, actor: str) -> Answered:
         """Approve one call of an effect with the arguments that are stored now: once. With `digest`,
         only if they are the ones that were shown, else StaleView."""
         from holdfast._operator.act import message_actions
 
-        return message_actions.approve(
-            self._backend, run_id, step, digest=digest, actor=actor_or_user(actor)
-        )
+        return message_actions.approve(self._backend, run_id, step, digest=digest, actor=actor)
 
     def resume(
         self,
@@ -147,7 +138,7 @@ class Acting:
         accept_change: bool = False,
         confirm: bool = False,
         drift: Literal["keep", "redo"] | None = None,
-    ) -> Any:
+    ) -> Answer:
         """Record the decision to take a failed or held run up again. `drift` says how one goes on
         that is held for what changed outside: with what is recorded, or by doing it again."""
         from holdfast._operator.act import run_decisions
@@ -218,7 +209,7 @@ class Acting:
         reason: str = "",
         to: str | None = None,
         confirm: bool = False,
-    ) -> Any:
+    ) -> Answer:
         """Undo what a run did: all of it, or what came after the step `to`. Performed here if this
         process has the flow, else by one that has. What has no undo must be confirmed."""
         from holdfast._operator.act import run_rollback
@@ -263,7 +254,7 @@ class Acting:
         many = queue_admin.Many(queue, held_reason or "failed", flow, accept_change)
         return list(queue_admin.resume_all(self._backend, many, actor_or_user(actor)))
 
-    def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Any:
+    def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Answer:
         """Set new limits of the budget that a run spends from, which is that of its root; limits
         that `budget` does not give stay. Runs that were held for it go on."""
         from holdfast._operator.act import budget_limits

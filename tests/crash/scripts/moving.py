@@ -145,7 +145,7 @@ def finish(store: holdfast.types.Store, count: int) -> dict[str, Any]:
             shown = [e for e in store.history(run_id) if e.step == "pay_and_ask"][0].body["key"]
             found = probe.payments().lookup(shown)
             assert found is not None, f"{run_id} was charged under another key than {shown}"
-            store.settle(run_id, "pay_and_ask", Done(found["charge"]))
+            store.settle(run_id, "pay_and_ask", Done(found["charge"]), actor="ana")
         results[run_id] = work.run(run_id, state, n)
     return results
 

@@ -74,7 +74,7 @@ def test_all_calls_are_shown_as_a_whole(store: Any) -> None:
         assert asked.text == (
             f'May these 2 tools be called? delete(what="{long}"); delete(what="/etc")'
         )
-        store.answer("t-1", asked.name, True)
+        store.answer("t-1", asked.name, True, actor="ana")
         assert reviewed.result()[-1] == "Done."
         assert sorted(reviewed.deleted) == ["/etc", long]
 
@@ -98,8 +98,8 @@ def test_what_was_cut_is_approved_by_its_digest(store: Any) -> None:
         approve = {"decisions": [{"type": "approve"}] * 2}
         for wrong in (True, False, approve, {"sha256": "0" * 64}):
             with pytest.raises(UsageError):
-                store.answer("t-1", asked.name, wrong)
-        store.answer("t-1", asked.name, {"sha256": digest})
+                store.answer("t-1", asked.name, wrong, actor="ana")
+        store.answer("t-1", asked.name, {"sha256": digest}, actor="ana")
         assert reviewed.result()[-1] == "Done."
         assert sorted(reviewed.deleted) == ["/etc", long]
 
@@ -107,7 +107,7 @@ def test_what_was_cut_is_approved_by_its_digest(store: Any) -> None:
 def test_what_was_cut_is_rejected_without_it(store: Any) -> None:
     with calling("a" * TEXT_MAX_CHARS) as server:
         reviewed = Reviewed(store, server)
-        store.reject("t-1", reviewed.question().name, reason="Far too much.")
+        store.reject("t-1", reviewed.question().name, reason="Far too much.", actor="ana")
         assert "Far too much." in reviewed.result()[2]
         assert reviewed.deleted == []
 
@@ -117,9 +117,9 @@ def test_each_call_has_one_decision(store: Any) -> None:
         reviewed = Reviewed(store, server)
         asked = reviewed.question()
         with pytest.raises(UsageError):
-            store.answer("t-1", asked.name, {"decisions": [{"type": "approve"}]})
+            store.answer("t-1", asked.name, {"decisions": [{"type": "approve"}]}, actor="ana")
         decisions = [{"type": "approve"}, {"type": "reject", "message": "Not this."}]
-        store.answer("t-1", asked.name, {"decisions": decisions})
+        store.answer("t-1", asked.name, {"decisions": decisions}, actor="ana")
         assert reviewed.result()[-1] == "Done."
         assert reviewed.deleted == ["a"]
 
@@ -129,8 +129,8 @@ def test_only_what_is_allowed_can_be_answered(store: Any) -> None:
         reviewed = Reviewed(store, server, allowed=["approve", "edit"])
         asked = reviewed.question()
         with pytest.raises(UsageError):
-            store.answer("t-1", asked.name, False)
-        store.reject("t-1", asked.name, reason="No.")
+            store.answer("t-1", asked.name, False, actor="ana")
+        store.reject("t-1", asked.name, reason="No.", actor="ana")
         with pytest.raises(RunFailed, match=r"No\."):
             reviewed.result()
         assert reviewed.deleted == []
@@ -152,10 +152,10 @@ def test_a_mistyped_decision_is_refused_and_the_next_one_is_taken(
         reviewed = Reviewed(store, server, allowed=["approve", "edit", "reject"])
         asked = reviewed.question()
         with pytest.raises(UsageError, match=why):
-            store.answer("t-1", asked.name, {"decisions": [decision]})
+            store.answer("t-1", asked.name, {"decisions": [decision]}, actor="ana")
         action = {"name": "delete", "args": {"what": "b"}}
         good = {"decisions": [{"type": "edit", "edited_action": action}]}
-        store.answer("t-1", asked.name, good)
+        store.answer("t-1", asked.name, good, actor="ana")
         assert reviewed.result()[-1] == "Done."
         assert reviewed.deleted == ["b"]
 
@@ -164,12 +164,12 @@ def test_the_run_refuses_what_only_it_can_tell_and_asks_again(store: Any) -> Non
     with calling("a") as server:
         reviewed = Reviewed(store, server)
         asked = reviewed.question()
-        store.answer("t-1", asked.name, {"decisions": [{"type": "edit"}]})
+        store.answer("t-1", asked.name, {"decisions": [{"type": "edit"}]}, actor="ana")
         end = time.monotonic() + PATIENCE_S
         while not any(it.kind == "message_discarded" for it in store.history("t-1")):
             assert time.monotonic() < end, "it was not refused"
             store._backend.wait_for_change(0.05)
-        store.answer("t-1", reviewed.question().name, True)
+        store.answer("t-1", reviewed.question().name, True, actor="ana")
         assert reviewed.result()[-1] == "Done."
         assert reviewed.deleted == ["a"]
 

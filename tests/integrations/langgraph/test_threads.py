@@ -92,11 +92,11 @@ def test_an_interrupt_is_a_question(store: Any) -> None:
     handle = support.start("t-1", {"said": []})
     (asked,) = questions(store)
     assert asked.text == "Name?"
-    store.answer("t-1", asked.name, "Ana")
+    store.answer("t-1", asked.name, "Ana", actor="ana")
     end = time.monotonic() + PATIENCE_S
     while (again := questions(store)[0]).name == asked.name:
         assert time.monotonic() < end
-    store.answer("t-1", again.name, "Bob")
+    store.answer("t-1", again.name, "Bob", actor="ana")
     assert handle.result(timeout=PATIENCE_S) == {"said": ["Ana", "Bob"]}
     assert nodes == ["first", "asks", "asks", "asks"]
 
@@ -117,7 +117,7 @@ def test_an_answer_is_not_taken_for_the_next_question(store: Any) -> None:
             while (asked := questions(store)[0]).name in names:
                 assert time.monotonic() < end
             names.append(asked.name)
-            store.answer("t-1", asked.name, answer)
+            store.answer("t-1", asked.name, answer, actor="ana")
         end = time.monotonic() + PATIENCE_S
         while store.get("t-1").status != "completed":
             assert time.monotonic() < end, store.get("t-1")
@@ -134,7 +134,7 @@ def test_an_async_graph(store: Any) -> None:
     handle = support.start("t-1", {"said": []})
     (asked,) = questions(store)
     assert asked.text == '{"how":"many"}'
-    store.answer("t-1", asked.name, "three")
+    store.answer("t-1", asked.name, "three", actor="ana")
     assert handle.result(timeout=PATIENCE_S) == {"said": ["three"]}
 
 
@@ -172,7 +172,7 @@ def test_a_thread_that_is_half_way_is_not_mixed_up(store: Any) -> None:
         support.run("r-1", {"said": []}, thread_id="t-1")
     handle = support.start("r-2", None, thread_id="t-1")
     (asked,) = questions(store)
-    store.answer("r-2", asked.name, "Ana")
+    store.answer("r-2", asked.name, "Ana", actor="ana")
     assert handle.result(timeout=PATIENCE_S) == {"said": ["Ana"]}
     with pytest.raises(RunFailed, match="nothing to go on with"):
         support.run("r-3", None, thread_id="t-1")
@@ -204,7 +204,7 @@ def test_a_review_of_tool_calls_is_a_yes_or_no(store: Any, answer: bool, ended: 
         (asked,) = questions(store)
         assert asked.name.startswith("delete-")
         assert asked.text == 'May this tool be called? delete(what="a")'
-        store.answer("t-1", asked.name, answer)
+        store.answer("t-1", asked.name, answer, actor="ana")
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert messages[-1]["content"] == "Done."
         assert ended in messages[2]["content"]
@@ -224,8 +224,8 @@ def test_a_refused_review_rejects_the_tool_calls_and_no_other_answer_is_taken(st
         (asked,) = questions(store)
         for wrong in ("yes", {"approve": True}):
             with pytest.raises(UsageError):
-                store.answer("t-1", asked.name, wrong)
-        store.reject("t-1", asked.name, reason="It is still needed.")
+                store.answer("t-1", asked.name, wrong, actor="ana")
+        store.reject("t-1", asked.name, reason="It is still needed.", actor="ana")
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert "It is still needed." in messages[2]["content"]
         assert messages[-1]["content"] == "Left as it is."
@@ -245,7 +245,7 @@ def test_an_interrupt_inside_a_recorded_tool(store: Any) -> None:
         handle = support.start("t-1", HELLO)
         (asked,) = questions(store)
         assert asked.text == "Which lamp?"
-        store.answer("t-1", asked.name, "the red one")
+        store.answer("t-1", asked.name, "the red one", actor="ana")
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert messages[2]["content"] == "chosen: the red one"
         assert calls == ["lamp", "lamp"]
@@ -271,7 +271,7 @@ def test_a_graph_in_a_graph(store: Any) -> None:
         support = durable_graph("th-nested", builder.compile(), saver=HoldfastSaver(store))
         handle = support.start("t-1", HELLO)
         (asked,) = questions(store)
-        store.answer("t-1", asked.name, "Go on.")
+        store.answer("t-1", asked.name, "Go on.", actor="ana")
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert [it["content"] for it in messages] == ["Hello", "One.", "Go on.", "Two."]
         keys = [it.key for it in store.get("t-1").steps if it.name == "model"]

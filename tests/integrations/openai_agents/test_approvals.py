@@ -233,8 +233,8 @@ def test_a_long_call_is_approved_by_its_digest(store, go):
         assert (shown["sha256"], shown["asked"]) == (DIGEST, WHOLE)
         for wrong in (True, False, {}, {"sha256": "0" * 64}):
             with pytest.raises(UsageError, match="does not fit"):
-                store.answer("r", asked.name, wrong)
-        store.answer("r", asked.name, {"sha256": DIGEST})
+                store.answer("r", asked.name, wrong, actor="ana")
+        store.answer("r", asked.name, {"sha256": DIGEST}, actor="ana")
 
     assert decided(store, go, decide) == ([LONG], ["sent"])
     assert keys(store, "r") == [
@@ -248,7 +248,7 @@ def test_a_long_call_is_approved_by_its_digest(store, go):
 
 def test_a_long_call_that_is_refused_is_told_to_the_model(store, go):
     def decide(asked: Any) -> None:
-        store.reject("r", asked.name, reason="Far too much.")
+        store.reject("r", asked.name, reason="Far too much.", actor="ana")
 
     assert decided(store, go, decide) == ([], ["Far too much."])
     assert "send:call_1" not in keys(store, "r")

@@ -71,8 +71,8 @@ def test_a_long_call_is_approved_by_its_digest(store: holdfast.types.Store) -> N
         assert (shown["sha256"], shown["asked"]) == (DIGEST, WHOLE)
         for wrong in (True, False, {}, {"sha256": "0" * 64}):
             with pytest.raises(UsageError, match="does not fit"):
-                store.answer("r-1", asked.name, wrong)
-        store.answer("r-1", asked.name, {"sha256": DIGEST})
+                store.answer("r-1", asked.name, wrong, actor="ana")
+        store.answer("r-1", asked.name, {"sha256": DIGEST}, actor="ana")
 
     assert decided(store, decide) == ([LONG], ["sent"])
     assert keys(store.get("r-1").steps) == [
@@ -86,7 +86,7 @@ def test_a_long_call_is_approved_by_its_digest(store: holdfast.types.Store) -> N
 
 def test_a_long_call_that_is_refused_is_told_to_the_model(store: holdfast.types.Store) -> None:
     sent, (told,) = decided(
-        store, lambda asked: store.reject("r-1", asked.name, reason="Far too much.")
+        store, lambda asked: store.reject("r-1", asked.name, reason="Far too much.", actor="ana")
     )
     assert sent == []
     assert "Far too much." in told

@@ -10,7 +10,7 @@ settled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -43,7 +43,7 @@ class Stopped(msgspec.Struct, frozen=True):
 
     run_id: str
     status: str
-    outcome: str
+    outcome: Literal["cancelled", "paused", "finished", "pending"]
     """"cancelled" or "paused"; "finished": the run had ended before, as its status says; "pending":
     asked for, and not done yet, as `detail` says."""
     detail: str = ""

@@ -34,7 +34,7 @@ from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.durations import Duration, micros
 from holdfast._features.drift import comparison
 from holdfast._features.drift.comparison import CodeNow, ResumePreview, StepNow
-from holdfast._features.drift.model import AfterGap, checked_policies, checked_policy
+from holdfast._features.drift.model import AfterGap, Policy, checked_policies, checked_policy
 from holdfast._runtime import registry
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.fingerprints import of_code, version_text
@@ -120,7 +120,7 @@ class FlowDrift:
     def __init__(
         self,
         flow: str,
-        on_drift: Mapping[str, str] | None = None,
+        on_drift: Mapping[str, Policy] | None = None,
         on_resume: OnResume | None = None,
     ) -> None:
         self.policies = checked_policies(on_drift, flow)
@@ -462,4 +462,4 @@ async def _awaited(
     flow: RegisteredFlow, look: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     current.set(Frame(look, look.root, here(awaits=True), awaits=True))
-    await cast("Any", flow._function())(*args, **kwargs)
+    await cast("Any", flow._function())(*args, **kwargs)  # pyright: ignore[reportPrivateUsage]
