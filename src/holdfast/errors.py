@@ -284,10 +284,11 @@ class RunRolledBack(RunError):
 
 
 class RunEnded(RunError):
-    """The run has ended (or failed), so that a message to it would never be read."""
+    """The run has ended (or failed): a message to it would never be read, a wait for it never end."""
 
-    def __init__(self, run_id: str, status: str, what: str) -> None:
-        super().__init__(run_id, f"run {run_id!r} is {status}: nobody would read {what}")
+    def __init__(self, run_id: str, status: str, what: str, why: str = "") -> None:
+        why = why or f"nobody would read {what}"
+        super().__init__(run_id, f"run {run_id!r} is {status}: {why}")
         self.status = status
         self.what = what
 

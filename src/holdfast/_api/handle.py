@@ -112,11 +112,7 @@ class Handle(Generic[R]):
         return AwaitedHandle(self._engine, self)
 
     def _refuse_in_a_loop(self, name: str, instead: str) -> None:
-        if current_task() is not None:
-            raise errors.UsageError(
-                f"{name}() of the handle of run {self.run_id!r} blocks, and this is an event loop; "
-                f"write `{instead}`"
-            )
+        refuse_in_a_loop(f"{name}() of the handle", self.run_id, instead)
 
     def _look(self) -> RunRow:
         """Return the run's row as it is now; raise what ended its work in this process."""
@@ -213,6 +209,14 @@ def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
         if settled:
             return
         engine.kept.wait_for_change(POLL_S)
+
+
+def refuse_in_a_loop(what: str, run_id: str, instead: str) -> None:
+    """Raise a UsageError in an event loop, which a blocking call would stop."""
+    if current_task() is not None:
+        raise errors.UsageError(
+            f"{what} of run {run_id!r} blocks, and this is an event loop; write `{instead}`"
+        )
 
 
 def _not_found(engine: Engine, run_id: str) -> errors.RunNotFound:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast._api.handle import Emitted, Handle, stream
+from holdfast._api.handle import (
+    POLL_S,
+    SETTLED,
+    Bell,
+    Emitted,
+    Handle,
+    refuse_in_a_loop,
+    stream,
+)
 from holdfast._api.store_actions import Acting, actor_or_user
 from holdfast._api.store_housekeeping import Housekeeping
-from holdfast._engine.journal.lifecycle import Status
-from holdfast._engine.values.durations import Duration, micros
+from holdfast._engine.journal.lifecycle import FINAL, Status
+from holdfast._engine.values.durations import Duration, micros, seconds
 from holdfast._engine.values.redactor import Redact
 from holdfast._features.alerts import runtime as alerting
 from holdfast._features.watchdog.model import Watchdog, checked_watch
@@ -17,7 +26,7 @@ from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.worker.recovery_pass import recover
 from holdfast._stores import contract
-from holdfast.errors import UsageError
+from holdfast.errors import RunEnded, UsageError
 
 if TYPE_CHECKING:
     from holdfast._features.drift.comparison import ResumePreview
@@ -25,21 +34,25 @@ if TYPE_CHECKING:
     from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._operator.explain.explanation import Explanation
     from holdfast._operator.read.entry_views import EntryView
+    from holdfast._operator.read.page import Page
     from holdfast._operator.read.question_views import QuestionView
     from holdfast._operator.read.queue_views import QueueView, WorkerView
     from holdfast._operator.read.run_views import RunSummary, RunView
     from holdfast._runtime.worker.worker import Worker
 
     # Named, because inside `Store` the word `list` is one of its operations.
-    Summaries = list[RunSummary]
+    Summaries = Page[RunSummary]
     Entries = list[EntryView]
     Findings = list[contract.Damage]
     FoundThings = list[Finding]
     RunIds = list[str]
     QueueViews = list[QueueView]
-    QuestionViews = list[QuestionView]
+    QuestionViews = Page[QuestionView]
     WorkerViews = list[WorkerView]
     ScheduleViews = list[ScheduleView]
+    Until = str | Sequence[str] | Callable[[RunView], object]
+
+SETTLED_STATUSES = tuple(sorted(status.value for status in SETTLED))
 
 
 class Store(Acting, Housekeeping):
@@ -68,6 +81,18 @@ class Store(Acting, Housekeeping):
         alerting.close(self._engine)
         self._engine.close()
 
+    @classmethod
+    def default(cls) -> Self:
+        """Return the store that `flow.run` uses: the one that was opened last, else HOLDFAST_URL or
+        `holdfast.db` in the current folder, which is opened now."""
+        engine = engines.default_engine()
+        return cls(engine.kept, engine)
+
+    @property
+    def aio(self) -> AwaitedStore:
+        """What waits, for callers in an event loop."""
+        return AwaitedStore(self)
+
     # -- looking -------------------------------------------------------------------------------
 
     def get(self, run_id: str) -> RunView:
@@ -89,11 +114,17 @@ class Store(Acting, Housekeeping):
         parent: str | None = None,
         finding: str | None = None,
         limit: int = 100,
+        after: str | None = None,
     ) -> Summaries:
-        """Return runs, newest first. `held_reason` is that of held ones, such as "quarantined";
-        `parent` is the run whose children are meant; `finding` is what the watchdog finds in them
-        now, such as "stuck"."""
+        """Return a page of runs, newest first. `held_reason` is that of held ones, such as
+        "quarantined"; `parent` is the run whose children are meant; `finding` is what the watchdog
+        finds in them now, such as "stuck".
+
+        A page is a list of at most `limit` runs. Its `next` is None if it is the last one; else
+        give it as `after=`, with the same filters, for the page that follows.
+        """
         from holdfast._operator.read import run_views
+        from holdfast._operator.read.page import checked_limit
 
         before_us = None
         if older_than is not None:
@@ -106,12 +137,13 @@ class Store(Acting, Housekeeping):
             queue=queue,
             held_reason=held_reason,
             parent=parent,
-            limit=limit,
+            limit=checked_limit("runs", limit),
+            before_run_no=run_views.run_cursor(after),
         )
         return run_views.summaries(self._backend, query, version, finding)
 
     def history(self, run_id: str) -> Entries:
-        """Return the entries of a run's journal, in order."""
+        """Return all entries of a run's journal, in order."""
         from holdfast._operator.read import run_views
 
         return run_views.history(self._backend, run_id)
@@ -123,8 +155,8 @@ class Store(Acting, Housekeeping):
         return status_report.explain(self._backend, run_id)
 
     def findings(self, run_id: str | None = None) -> FoundThings:
-        """Return what the watchdog finds in the open and failed runs now; of one run, also what was
-        noted before and is over."""
+        """Return all that the watchdog finds in the open and failed runs now; of one run, also what
+        was noted before and is over."""
         from holdfast._features.watchdog import store as watchdog
         from holdfast._operator.read import run_views
 
@@ -145,30 +177,63 @@ class Store(Acting, Housekeeping):
         return resume_preview.preview_resume(self._backend, row, past, now, changed, looked_at)
 
     def questions(
-        self, *, to: str | None = None, run_id: str | None = None, limit: int = 100
+        self,
+        *,
+        to: str | None = None,
+        run_id: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
     ) -> QuestionViews:
-        """Return what runs ask people and nobody has answered yet, oldest first."""
+        """Return a page of the questions that nobody has answered yet, oldest first, of the oldest
+        10,000. If its `next` is not None, more follow: give it as `after=`."""
         from holdfast._operator.read import question_views
+        from holdfast._operator.read.page import checked_limit
 
-        return question_views.questions(self._backend, to=to, run_id=run_id, limit=limit)
+        size = checked_limit("questions", limit)
+        return question_views.questions(
+            self._backend, to=to, run_id=run_id, limit=size, after=after
+        )
 
     def queues(self) -> QueueViews:
-        """Return the queues, by name: what waits, what is at work, limits, saturation."""
+        """Return all queues, by name: what waits, what is at work, limits, saturation."""
         from holdfast._operator.read import queue_views
 
         return queue_views.queues(self._backend)
 
     def schedules(self) -> ScheduleViews:
-        """Return the schedules, by name: when they are due next, what became of the last run."""
+        """Return all schedules, by name: when they are due next, what became of the last run."""
         from holdfast._operator.act import schedule_admin
 
         return schedule_admin.schedules(self._backend)
 
     def workers(self) -> WorkerViews:
-        """Return the workers that are alive, of all processes."""
+        """Return all workers that are alive, of all processes."""
         from holdfast._operator.read import queue_views
 
         return queue_views.workers(self._backend)
+
+    def wait(
+        self,
+        run_id: str,
+        *,
+        until: Until = SETTLED_STATUSES,
+        timeout: Duration | None = None,
+    ) -> RunView:
+        """Wait until a run has come to something, and return it as it is then.
+
+        `until` is a status or several, or a function that is called with the run (as `store.get`
+        returns it) whenever the store has changed. Without it: until the run goes no further by
+        itself (completed, failed, cancelled, rolled_back or held). Raises TimeoutError when
+        `timeout` is over, and RunEnded if the run has ended otherwise and cannot come to it.
+        """
+        condition = _condition(until)
+        refuse_in_a_loop("wait", run_id, "await store.aio.wait(…)")
+        left_s = _patience(run_id, timeout)
+        while True:
+            run, reached = _look(self, run_id, condition)
+            if reached:
+                return run
+            self._backend.wait_for_change(left_s(run))
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle to a run."""
@@ -241,6 +306,70 @@ class Store(Acting, Housekeeping):
         accepted = self._backend.adopt(who)
         audit_log.record(self._backend, who, "store", "adopted", lost=accepted)
         return accepted
+
+
+class AwaitedStore:
+    """`store.aio`: what waits, for callers in an event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def wait(
+        self,
+        run_id: str,
+        *,
+        until: Until = SETTLED_STATUSES,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - as its twin
+    ) -> RunView:
+        """Await until a run has come to something, and return it as it is then."""
+        import asyncio
+
+        engine = self._store._engine  # pyright: ignore[reportPrivateUsage]
+        condition, left_s = _condition(until), _patience(run_id, timeout)
+        loop = asyncio.get_running_loop()
+        with Bell(engine) as bell:
+            while True:
+                look = loop.run_in_executor(engine.threads(), _look, self._store, run_id, condition)
+                run, reached = await look
+                if reached:
+                    return run
+                await bell.rings(left_s(run))
+
+
+def _condition(until: object) -> Callable[[RunView], object]:
+    if callable(until):
+        return until
+    if not isinstance(until, str | Sequence) or not until:
+        raise UsageError(f"wait(until={until!r:.80}): a status, several, or a function of the run")
+    statuses = _statuses(until) or ()
+    return lambda run: run.status in statuses
+
+
+def _look(
+    store: Store, run_id: str, condition: Callable[[RunView], object]
+) -> tuple[RunView, bool]:
+    """Return a run, and whether it fulfils the condition; raise if it never will."""
+    run = store.get(run_id)
+    if condition(run):
+        return run, True
+    if run.status in FINAL:
+        why = "it will not come to what store.wait(…, until=…) waits for"
+        raise RunEnded(run_id, run.status, "store.wait", why)
+    return run, False
+
+
+def _patience(run_id: str, timeout: Duration | None) -> Callable[[RunView], float]:
+    """Return what says for how long to wait before the next look; it raises when time is over."""
+    timeout_s = None if timeout is None else seconds(timeout, "wait(timeout=…)")
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def left_s(run: RunView) -> float:
+        left = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
+        if left <= 0:
+            raise TimeoutError(f"run {run_id!r} is still {run.status} after {timeout_s:g} s")
+        return left
+
+    return left_s
 
 
 def open(

@@ -39,7 +39,9 @@ def agent(topic: str) -> str:
 def use_them(store: Store) -> None:
     holdfast.pricing.set_prices({"gpt-x": Price(input_mtok=2.5, output_mtok=Decimal(10))})
     assert_type(agent.with_options(budget=Budget(usd=Decimal("0.5"))).run("r", "x"), str)
-    store.set_budget("r", budget=Budget(wall="2h"), actor="kim")
+    assert_type(
+        store.set_budget("r", budget=Budget(wall="2h"), actor="kim").effects, tuple[str, ...]
+    )
     budget = store.get("r").budget
     if budget is not None:
         assert_type(budget.left_usd, float | None)

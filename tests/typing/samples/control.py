@@ -1,6 +1,6 @@
 """Cancel, pause, deadlines and children, as a user types them."""
 
-from typing import assert_type
+from typing import Literal, assert_type
 
 from holdfast.types import Handle, Store
 from holdfast import aio, each, flow, step
@@ -47,13 +47,29 @@ async def areport(topics: list[str]) -> int:
 
 def act(store: Store, handle: Handle[str]) -> None:
     stopped = store.cancel("r", actor="ana", reason="enough", wait_s=5)
-    assert_type(stopped.outcome, str)
+    assert_type(stopped.outcome, Literal["cancelled", "paused", "finished", "pending"])
     assert_type(stopped.children, tuple[str, ...])
     assert_type(handle.cancel(actor="ana").status, str)
     assert_type(store.pause("r").detail, str)
-    print([run.run_id for run in store.runs(parent="r")], store.get("r").children)
+    page = store.runs(parent="r", limit=20)
+    assert_type(page.next, str | None)
+    assert_type(page[0].run_id, str)
+    print([run.run_id for run in page], len(page), store.get("r").children)
+    print(store.runs(parent="r", limit=20, after=page.next))
+    assert_type(store.wait("r", until="waiting", timeout="1m").status, str)
+    store.wait("r", until=lambda run: run.waiting_for is not None)
+    store.wait("r", until=["held", "failed"])
+    store.wait("r", until=3)  # error
+    store.wait("r", until=lambda run: run.nothing)  # error
+    store.runs(after=page)  # error
     store.cancel("r", wait="5")  # error
 
 
 async def act_async(handle: Handle[str]) -> None:
-    assert_type((await handle.aio.cancel(actor="ana")).outcome, str)
+    assert_type((await handle.aio.cancel(actor="ana")).status, str)
+
+
+async def wait_async(store: Store) -> None:
+    assert_type((await store.aio.wait("r", until="held")).held_reason, str | None)
+    async with Store.default().worker(flows=[areport]):
+        await Store.default().aio.wait("r")

@@ -67,3 +67,10 @@ def use_them(store: Store) -> None:
         agent.run("r", "x")
     except holdfast.errors.Drifted as drifted:
         assert_type(drifted.was, str)
+
+
+def misuse() -> None:
+    flow(on_drift={"model": "sometimes"})  # error
+    step(commit="later")  # error
+    step(on_expired="never")  # error
+    effect(on_doubt="perhaps")  # error

@@ -7,7 +7,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from holdfast import Approval, aio, ask, effect, flow, sleep, wait_for_signal
+from holdfast import NOT_DONE, Approval, Done, aio, ask, effect, flow, sleep, wait_for_signal
 from holdfast.types import Store
 
 
@@ -61,9 +61,10 @@ async def atrip() -> bool:
 def people(store: Store) -> None:
     for question in store.questions(to="ana"):
         assert_type(question.digest, str | None)
-        store.answer(question.run_id, question.name, 4, actor="ana")
-    store.approve("r", "book", digest="00", actor="ana")
-    store.reject("r", "plan", reason="no", actor="ana")
+        assert_type(store.answer(question.run_id, question.name, 4, actor="ana").early, bool)
+    assert_type(store.approve("r", "book", digest="00", actor="ana").did, str)
+    assert_type(store.reject("r", "plan", reason="no", actor="ana").number, int)
+    assert_type(store.questions(limit=5).next, str | None)
     assert_type(store.signal("r", "paid", Plan(3), signal_id="x").new, bool)
 
 
@@ -73,5 +74,19 @@ def misuse(store: Store) -> None:
     sleep(None)  # error
     wait_for_signal()  # error
     store.answer("r", "days")  # error
+    store.answer("r", "days", 4)  # error
+    store.approve("r", "book")  # error
+    store.reject("r", "plan")  # error
+    store.settle("r", "book", NOT_DONE)  # error
     effect(needs_approval="yes")  # error
     Approval("finance", 3, 4)  # error
+
+
+def decide(store: Store) -> None:
+    settled = store.settle("r", "book", Done("booked"), actor="ana")
+    assert_type(settled.recorded, bool)
+    assert_type(settled.freed, tuple[str, ...])
+    assert_type(store.resume("r", actor="ana").goes_on, bool)
+    assert_type(store.rollback("r", actor="ana").did, str)
+    settled.did = "else"  # error
+    settled.nothing  # error

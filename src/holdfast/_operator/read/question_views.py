@@ -19,6 +19,7 @@ from holdfast._engine.values.moments import at
 from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import placeholder
 from holdfast._operator.read.message_views import did_not_fit, messages_of
+from holdfast._operator.read.page import Page, wrong_cursor
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._stores.contract import Store
@@ -99,17 +100,22 @@ def questions(
     to: str | None = None,
     run_id: str | None = None,
     limit: int = 100,
+    after: str | None = None,
     plain: bool = False,
     unreadable: list[Unreadable] | None = None,
-) -> list[QuestionView]:
+) -> Page[QuestionView]:
     """Return what is asked and not answered, oldest first. With `unreadable`, a damaged run is put
     there, and does not keep the others from being shown."""
+    behind = None if after is None else _cursor(after)
     if run_id is not None:
         existing_row(store, run_id)
     views: list[QuestionView] = []
     runs: dict[str, _Run] = {}
-    for question in store.questions(run_id, LISTED):
+    last: str | None = None
+    for question in sorted(store.questions(run_id, LISTED), key=_place):
         if to is not None and question.to != to:
+            continue
+        if behind is not None and _place(question) <= behind:
             continue
         try:
             run = runs.get(question.run_id)
@@ -121,11 +127,24 @@ def questions(
                 raise
             unreadable.append(Unreadable(question.run_id, str(damage)))
             continue
-        if view is not None:
-            views.append(view)
+        if view is None:
+            continue
         if len(views) >= limit:
-            break
-    return views
+            return Page(views, last)
+        views.append(view)
+        last = msgspec.json.encode(_place(question)).decode()
+    return Page(views)
+
+
+def _place(question: Question) -> tuple[int, str, str]:
+    return question.asked_us, question.run_id, question.name
+
+
+def _cursor(after: str) -> tuple[int, str, str]:
+    try:
+        return msgspec.json.decode(after, type=tuple[int, str, str])
+    except (msgspec.DecodeError, TypeError):
+        raise wrong_cursor("questions", after) from None
 
 
 class _Run:

@@ -28,6 +28,7 @@ from holdfast._operator.read import relatives
 from holdfast._operator.read.budget_views import BudgetView, budget_of, held_detail
 from holdfast._operator.read.entry_views import EntryView, outside
 from holdfast._operator.read.message_views import SignalView, messages_of, waiting_for
+from holdfast._operator.read.page import Page, wrong_cursor
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.relatives import ChildView, children_of, deadline_us
 from holdfast._operator.read.step_views import (
@@ -261,7 +262,7 @@ def view(store: Store, run_id: str, *, plain: bool = False) -> RunView:
 
 def summaries(
     store: Store, query: Query, version: str | None = None, finding: str | None = None
-) -> list[RunSummary]:
+) -> Page[RunSummary]:
     """Return the runs that a query asks for, newest first; only those of a version, and those in
     which something of this kind is found, if that is given.
     A query may ask for runs that were moved, as if that were a reason of its own."""
@@ -270,9 +271,31 @@ def summaries(
     while True:
         found, before = page(store, asked, finding)
         chosen += found
-        if before is None or len(chosen) >= query.limit:
-            return chosen[: query.limit]
+        if before is None:
+            return Page(chosen)
         asked.before_run_no, asked.limit = before, query.limit - len(chosen)
+        if asked.limit <= 0:
+            return Page(chosen, str(before) if _more(store, asked, finding) else None)
+
+
+def _more(store: Store, asked: Query, finding: str | None) -> bool:
+    """Return whether a run follows those that were found."""
+    before: int | None = asked.before_run_no
+    while before is not None:
+        asked.before_run_no, asked.limit = before, 1
+        found, before = page(store, asked, finding)
+        if found:
+            return True
+    return False
+
+
+def run_cursor(cursor: str | None) -> int | None:
+    """Return the number of the run behind which a page begins."""
+    if cursor is None:
+        return None
+    if not isinstance(cursor, str) or not cursor.isdecimal():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_cursor("runs", cursor)
+    return int(cursor)
 
 
 def page(
