@@ -143,7 +143,7 @@ class ObservedAttempt(msgspec.Struct):
 
     def told(self) -> dict[str, str] | None:
         """Return the type and the message of its error as the journal tells them: with what must
-        not be told taken out."""
+        not be reported taken out."""
         if self.error is None:
             return None
         news = told(self.error)
@@ -169,7 +169,7 @@ class Observer:
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:
         """It returned or raised, in the same thread or task; or its time was up and nobody waits
-        for it any longer, which is told in another thread, and nothing when it ends after all."""
+        for it any longer, which is reported in another thread, and nothing when it ends after all."""
 
     def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Entries of a run were committed by this process."""

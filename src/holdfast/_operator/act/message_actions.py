@@ -74,7 +74,7 @@ REASON_MAX_CHARS = 10_000
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What was said to a run: it is recorded, and the run takes it."""
+    """A message to a run: it is recorded, and the run takes it."""
 
     run_id: str
     name: str

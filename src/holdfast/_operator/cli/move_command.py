@@ -46,7 +46,7 @@ def _copy(
     For example: holdfast copy sqlite:///runs.db postgresql://app@db/app
 
     What moves does not go on in the source: a run that is not over is held there, saying where it
-    went, and goes on in the target. A run that a live process has stays where it is and is said; stop
+    went, and goes on in the target. A run that a live process has is skipped and reported; stop
     your program, and copy again. Everything that is written is read again and compared. A copy that was
     interrupted is finished by giving the same command again.
     """

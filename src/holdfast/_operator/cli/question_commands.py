@@ -217,7 +217,7 @@ def _signal(
 ) -> None:
     """Send a signal to a run, which takes it with wait(NAME); kept if it comes early.
 
-    VALUE is JSON; what is none, such as a word, is a text.
+    VALUE is JSON; anything else, such as a word, is a string.
     """
     store = session.store()
     value = None if payload is None else _payload(payload)

@@ -161,7 +161,7 @@ def _queue(
 ) -> None:
     """Show a queue, or change what it allows: at once, for every worker.
 
-    What is not said stays as it is; `none` takes a limit away. What is at work goes on.
+    A limit that is not given stays as it is; `none` takes a limit away. What is at work goes on.
     """
     wanted = {
         "concurrency": concurrency,

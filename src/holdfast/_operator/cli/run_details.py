@@ -204,7 +204,7 @@ def _history(
 
 @click.argument("run_id")
 def _explain(session: Session, run_id: str) -> None:
-    """Say what is the case with a run, and what can safely be done."""
+    """Explain a run's status and the safe next actions."""
     explanation = explained(session, session.store(), run_id)
     if session.as_json:
         session.answer(explanation=msgspec.to_builtins(explanation))

@@ -34,7 +34,7 @@ def add_to(group: click.Group) -> None:
     "--status",
     multiple=True,
     type=click.Choice([str(status) for status in Status]),
-    help="Only runs with this status; may be said several times.",
+    help="Only runs with this status; may be given several times.",
 )
 @click.option("--search", metavar="TEXT", help="Only runs with this text in their run id.")
 @click.option("--flow", metavar="NAME", help="Only runs of this flow.")

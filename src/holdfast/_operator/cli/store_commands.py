@@ -154,7 +154,7 @@ SHOWN = 20
 @click.option(
     "--keep-measures",
     metavar="TIME",
-    help="How long what `holdfast trends` shows is kept; 14d if nothing is said.",
+    help="How long what `holdfast trends` shows is kept; 14d by default.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

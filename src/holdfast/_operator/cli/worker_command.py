@@ -53,7 +53,7 @@ def add_to(group: click.Group) -> None:
     type=click.FloatRange(0),
     default=20.0,
     show_default=True,
-    help="How long runs at work may take to end when the worker is told to.",
+    help="How long runs at work may take to end when the worker receives SIGTERM.",
 )
 @click.option(
     "--lease",

@@ -46,7 +46,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct):
-    """What is the case, what is known, what is not, and what can be done."""
+    """The status of a run, what is known, what is not, and what can be done."""
 
     run_id: str
     flow: str

@@ -33,7 +33,7 @@ PAGE_ROWS = 100_000
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One value for each bucket of time, oldest first. A count of nothing is 0; what cannot be said
+    """One value for each bucket of time, oldest first. A count of nothing is 0; what cannot be known
     because there is nothing to say it of is None."""
 
     steps: list[int]
@@ -81,7 +81,7 @@ class Trends(msgspec.Struct, frozen=True):
     lost: str
     """What is missing if processes were killed, for people."""
     notes: list[str]
-    """What is not as it should be, for people: damaged measures are left out, and it is said here."""
+    """What is not as it should be, for people: damaged measures are left out, and it is reported here."""
 
 
 def trends(store: Store, *, hours: float = 24, flow: str | None = None) -> Trends:

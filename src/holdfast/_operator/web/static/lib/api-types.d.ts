@@ -186,7 +186,7 @@ export interface ExecutionView {
   found_dead: string | null;
 }
 
-/** What is the case, what is known, what is not, and what can be done. */
+/** The status of a run, what is known, what is not, and what can be done. */
 export interface Explanation {
   run_id: string;
   flow: string;
@@ -561,7 +561,7 @@ export interface ScheduleView {
   last_at: string | null;
 }
 
-/** One value for each bucket of time, oldest first. A count of nothing is 0; what cannot be said because there is nothing to say it of is None. */
+/** One value for each bucket of time, oldest first. A count of nothing is 0; what cannot be known because there is nothing to say it of is None. */
 export interface Series {
   steps: number[];
   attempts: number[];
