@@ -34,8 +34,16 @@ print("lives")
 """
 
 
-def test_what_does_not_fit_into_memory_is_a_memory_error() -> None:
-    program = READS.format(value="'x' * 20_000_000", more=4_000_000)
+@pytest.mark.parametrize(
+    ("value", "more"),
+    [
+        ("'x' * 20_000_000", 4_000_000),
+        ("[[1] for _ in range(200_000)] + ['x' * 20_000_000]", 30_000_000),
+    ],
+    ids=["a text", "a text behind many lists"],
+)
+def test_what_does_not_fit_into_memory_is_a_memory_error(value: str, more: int) -> None:
+    program = READS.format(value=value, more=more)
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )

@@ -13,8 +13,14 @@ from holdfast._engine.values.class_codecs import Misfit
 DEPTH_MAX_LEVELS: Final = 64
 VALUE_MAX_BYTES: Final = 64 * 1024 * 1024
 
-TEXT_BYTES: Final = 64
-"""What a text takes beside its characters, with room for the dict or list that it stands in."""
+QUOTE_BYTES: Final = 64
+"""Half of what a string takes beside its characters, with its place in a dict or list."""
+BRACE_BYTES: Final = 240
+BRACKET_BYTES: Final = 104
+COMMA_BYTES: Final = 48
+"""What an object, an array and an element of it take. In small nodes that is less than the allocator
+rounds up, and counting takes time."""
+LARGE_NODE_BYTES: Final = 64 * 1024
 
 _parse: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
@@ -23,10 +29,14 @@ def from_json(raw: bytes) -> Any:
     """The tree of a node.
 
     msgspec (0.22 at least) copies a text to where memory was asked for, without a look whether there
-    was any: under a limit of memory the process dies of it. So what the texts will take is asked for
+    was any: under a limit of memory the process dies of it. So what the tree will take is asked for
     here first, and given back: where it is not there, Python raises MemoryError.
     """
-    bytes(len(raw) + TEXT_BYTES * raw.count(b'"'))
+    size = len(raw) + QUOTE_BYTES * raw.count(b'"')
+    if len(raw) >= LARGE_NODE_BYTES:
+        size += BRACE_BYTES * raw.count(b"{") + BRACKET_BYTES * raw.count(b"[")
+        size += COMMA_BYTES * raw.count(b",")
+    bytes(size)
     return _parse(raw)
 
 
