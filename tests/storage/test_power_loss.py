@@ -6,26 +6,28 @@ import shutil
 import pytest
 
 from holdfast import flow, testing
+from holdfast._operator.web.access_tokens import Tokens
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import new_run
 
 
 class Disk:
-    """Remembers what a power loss leaves: contents by file, and names by folder, as of their sync."""
+    """Remembers what a power loss leaves: contents of files, and which file has a name, as of their
+    sync."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.contents: dict[str, bytes] = {}
-        self.names: set[str] = set()
+        self.contents: dict[int, bytes] = {}
+        self.names: dict[str, int] = {}
         real = os.fsync
 
         def fsync(handle: int) -> None:
             real(handle)
             path = os.readlink(f"/proc/self/fd/{handle}")
             if os.path.isdir(path):
-                self.names |= {os.path.join(path, name) for name in os.listdir(path)}
+                self.names |= {entry.path: entry.inode() for entry in os.scandir(path)}
             else:
                 with open(path, "rb") as file:
-                    self.contents[path] = file.read()
+                    self.contents[os.fstat(handle).st_ino] = file.read()
 
         monkeypatch.setattr(os, "fsync", fsync)
 
@@ -33,7 +35,7 @@ class Disk:
         """Return what is left of a file; of one that was never synced, its size."""
         if path not in self.names:
             return None
-        return self.contents.get(path, bytes(os.stat(path).st_size))
+        return self.contents.get(self.names[path], bytes(os.stat(path).st_size))
 
 
 def test_a_power_loss_in_the_first_seconds_of_a_store_loses_no_commit(tmp_path, monkeypatch):
@@ -69,3 +71,14 @@ def test_an_export_that_was_announced_is_there_under_its_name(tmp_path, monkeypa
         path = tmp_path / name
         store.export_run("r", path)
         assert disk.left(str(path)) == path.read_bytes()
+
+
+def test_a_revoked_token_stays_revoked(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    path = tmp_path / "tokens"
+    tokens = Tokens(path)
+    tokens.create("kim", "viewer")
+    made = path.read_bytes()
+    assert disk.left(str(path)) == made
+    tokens.revoke("kim")
+    assert disk.left(str(path)) == path.read_bytes() != made
