@@ -24,8 +24,8 @@ from holdfast._features.budgets.model import Budget
 from holdfast._features.memory.runtime import memory
 from holdfast._features.questions.runtime import ask
 from holdfast._features.watchdog.model import Watchdog
-from holdfast._runtime.execution.signatures import resource
 from holdfast._runtime.queues import Queue
+from holdfast._runtime.signatures import resource
 
 if TYPE_CHECKING:
     from holdfast import (

@@ -10,7 +10,7 @@ import pytest
 from holdfast import ask, effect, flow, testing, wait_for_signal
 from holdfast._features.approvals import model as approvals
 from holdfast._operator.act import message_actions
-from holdfast._runtime.worker.inbox_poller import Mail
+from holdfast._runtime.inbox_poller import Mail
 from holdfast.errors import AnswerConflict, RunError
 from tests.runtime.facts import until
 

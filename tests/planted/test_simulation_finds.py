@@ -20,8 +20,8 @@ from holdfast._operator.act import fork as forks
 from holdfast._runtime.execution import inbox, run_end
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.recorder import Recorder
+from holdfast._runtime.inbox_poller import Mail
 from holdfast._runtime.worker import recovery_pass
-from holdfast._runtime.worker.inbox_poller import Mail
 from holdfast._stores import claim_rules, lineage
 from holdfast._stores.memory import memory_store
 from holdfast._stores.memory.memory_store import MemoryStore

@@ -23,7 +23,7 @@ from holdfast import (
     wait_for_signal,
 )
 from holdfast._operator.act import cancellation as stopping
-from holdfast._runtime.worker import inbox_poller
+from holdfast._runtime import inbox_poller
 from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until

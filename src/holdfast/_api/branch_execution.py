@@ -17,7 +17,7 @@ from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime.engine import LIMITS, no_thread
 from holdfast._runtime.execution.attempt import INTERRUPTS
 from holdfast._runtime.execution.frames import Frame, check_owner, current, here, in_flow
-from holdfast._runtime.execution.interrupt_shield import InterruptsLast
+from holdfast._runtime.interrupt_shield import InterruptsLast
 from holdfast.errors import RunError, UsageError
 
 T = TypeVar("T")

@@ -27,10 +27,10 @@ from holdfast._runtime.execution.execute import admit_async, admit_or_none, fini
 from holdfast._runtime.execution.execution import INPUT, Execution
 from holdfast._runtime.execution.fingerprints import of_flow
 from holdfast._runtime.execution.frames import Frame, current, current_task, here
-from holdfast._runtime.execution.interrupt_shield import Shield
-from holdfast._runtime.execution.signatures import Signature, fingerprint
 from holdfast._runtime.execution.version_rules import accepted
+from holdfast._runtime.interrupt_shield import Shield
 from holdfast._runtime.queues import Placing, Queue, declared, placed
+from holdfast._runtime.signatures import Signature, fingerprint
 from holdfast.errors import UsageError
 
 P = ParamSpec("P")

@@ -49,7 +49,7 @@ from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.frames import Frame, check_owner, current
 from holdfast._runtime.execution.return_types import Returns
-from holdfast._runtime.execution.signatures import Signature
+from holdfast._runtime.signatures import Signature
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:

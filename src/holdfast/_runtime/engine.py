@@ -25,16 +25,15 @@ from holdfast._engine.scripts.stops import Unwind, Waiting
 from holdfast._engine.values.chunks import Values
 from holdfast._engine.values.redactor import Redact
 from holdfast._engine.values.secrets import masking
-from holdfast._runtime import log as logs, observer_registry
+from holdfast._runtime import interrupt_shield, log as logs, observer_registry
 from holdfast._runtime.clocks import Clock, SystemClock
 from holdfast._runtime.commit.committer import Committer, Ticket
 from holdfast._runtime.commit.heartbeat import Heartbeat, OwnedRun, Worker
 from holdfast._runtime.commit.listener import Listener
-from holdfast._runtime.execution import interrupt_shield
-from holdfast._runtime.execution.resources import Resources
-from holdfast._runtime.execution.task_wakeup import Waker
+from holdfast._runtime.commit.task_wakeup import Waker
 from holdfast._runtime.feature import CommitListener, installed
-from holdfast._runtime.worker.inbox_poller import ListeningRun, Postman
+from holdfast._runtime.inbox_poller import ListeningRun, Postman
+from holdfast._runtime.resources import Resources
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
 from holdfast.errors import ClassChanged, Corrupt, RunBusy, RunError, UsageError

@@ -13,8 +13,8 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast._engine.scripts.requests import Spec
-    from holdfast._runtime.execution.signatures import Signature
     from holdfast._runtime.queues import Queue
+    from holdfast._runtime.signatures import Signature
 
 T = TypeVar("T")
 

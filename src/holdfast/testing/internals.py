@@ -28,9 +28,9 @@ from holdfast._runtime.execution.branch_waits import calling_line, is_stale, loo
 from holdfast._runtime.execution.execution import Code, Execution
 from holdfast._runtime.execution.frames import Frame, current, here
 from holdfast._runtime.execution.operations import place
-from holdfast._runtime.execution.resources import overrides
 from holdfast._runtime.execution.return_types import payload_reader
-from holdfast._runtime.worker.inbox_poller import Postman
+from holdfast._runtime.inbox_poller import Postman
+from holdfast._runtime.resources import overrides
 from holdfast._runtime.worker.recovery_pass import Untried
 from holdfast._stores import exports, lineage
 from holdfast._stores.contract import Store as Kept

@@ -40,7 +40,7 @@ from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.fingerprints import of_code, version_text
 from holdfast._runtime.execution.frames import Frame, current, here
 from holdfast._runtime.execution.recorder import Recorder
-from holdfast._runtime.execution.signatures import fingerprint as of_source
+from holdfast._runtime.signatures import fingerprint as of_source
 from holdfast._stores import lineage
 from holdfast.errors import Drifted, HoldfastError, RunHeld, UsageError
 

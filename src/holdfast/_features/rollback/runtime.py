@@ -33,8 +33,8 @@ from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.inbox import absorb
-from holdfast._runtime.execution.interrupt_shield import Shield
 from holdfast._runtime.execution.run_end import Continuation, Ending
+from holdfast._runtime.interrupt_shield import Shield
 from holdfast._stores.families import open_children
 from holdfast.errors import Rollback, RunHeld, RunRolledBack
 

@@ -19,7 +19,7 @@ from holdfast._engine.scripts.requests import Spec
 from holdfast._engine.scripts.retry import Retry
 from holdfast._engine.values.durations import Duration, seconds
 from holdfast._runtime import registry
-from holdfast._runtime.execution.signatures import Signature
+from holdfast._runtime.signatures import Signature
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:

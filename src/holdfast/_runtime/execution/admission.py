@@ -27,9 +27,8 @@ from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
 from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._engine.values.chunks import Values
 from holdfast._runtime import observer_registry
-from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.engine import Engine
-from holdfast._runtime.execution import inbox
+from holdfast._runtime.execution import claim_entries, inbox
 from holdfast._runtime.execution.execution import Code, Execution
 from holdfast._runtime.execution.version_rules import Upgrade, has_tried
 from holdfast._runtime.feature import installed

@@ -15,7 +15,7 @@ from holdfast._runtime import observer_registry
 from holdfast._runtime.execution.attempt import INTERRUPTS, Body, call_blocking
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.frames import Frame, current
-from holdfast._runtime.execution.resources import Awaitable
+from holdfast._runtime.resources import Awaitable
 
 
 async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:

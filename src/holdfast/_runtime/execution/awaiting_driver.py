@@ -30,6 +30,7 @@ from holdfast._engine.scripts.requests import (
     Wrote,
 )
 from holdfast._engine.scripts.stops import Unwind
+from holdfast._runtime.commit.task_wakeup import written
 from holdfast._runtime.execution import attempt, attempt_async, child_execution
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.attempt_async import Interrupted
@@ -46,7 +47,6 @@ from holdfast._runtime.execution.blocking_driver import (
 from holdfast._runtime.execution.branch_waits import await_async
 from holdfast._runtime.execution.effect_repetition import find_unmet_async
 from holdfast._runtime.execution.execution import Execution
-from holdfast._runtime.execution.task_wakeup import written
 from holdfast._runtime.execution.transactional_effects import transact
 from holdfast.errors import ClassChanged, NotSerializable, StoreError
 

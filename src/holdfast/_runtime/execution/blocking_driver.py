@@ -39,6 +39,7 @@ from holdfast._engine.scripts.requests import (
     Wrote,
 )
 from holdfast._engine.scripts.stops import Unwind
+from holdfast._runtime import worker_log
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.execution import attempt, child_execution, inbox, key_override
@@ -46,10 +47,9 @@ from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.branch_waits import await_blocking
 from holdfast._runtime.execution.effect_repetition import find_unmet
 from holdfast._runtime.execution.execution import Execution
-from holdfast._runtime.execution.interrupt_shield import shield_here
 from holdfast._runtime.execution.transactional_effects import transact
 from holdfast._runtime.feature import installed
-from holdfast._runtime.worker import worker_log
+from holdfast._runtime.interrupt_shield import shield_here
 from holdfast.errors import ClassChanged, NotSerializable, StoreError
 
 POLL_S = 0.02

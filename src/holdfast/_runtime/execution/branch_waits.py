@@ -19,11 +19,11 @@ from holdfast._engine.journal.inbox_messages import ANSWER
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.scripts.requests import Await
 from holdfast._engine.scripts.stops import Unload, Unwind, Waiting
+from holdfast._runtime import worker_log
 from holdfast._runtime.execution import branches
 from holdfast._runtime.execution.branches import Line, Wait
 from holdfast._runtime.execution.frames import current
 from holdfast._runtime.execution.key_override import line_here
-from holdfast._runtime.worker import worker_log
 from holdfast.errors import RunError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from holdfast._engine.scripts.requests import Await
 from holdfast._engine.scripts.stops import Waiting
 
 if TYPE_CHECKING:
-    from holdfast._runtime.worker.inbox_poller import Mail
+    from holdfast._runtime.inbox_poller import Mail
 
 QUIET_S = 2.0
 """How long nothing is recorded before a run is taken to wait in tasks of a framework."""

@@ -10,13 +10,13 @@ from holdfast._engine.journal.lifecycle import CLAIMABLE
 from holdfast._engine.scripts.child_run import to_parent
 from holdfast._runtime import observer_registry
 from holdfast._runtime.commit.committer import Ticket
+from holdfast._runtime.commit.task_wakeup import written
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import run_end
 from holdfast._runtime.execution.admission import Ended, RunRequest, admit, outcome
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.inbox import absorb, carried_out, free_if_settled, reach_children
-from holdfast._runtime.execution.interrupt_shield import Shield
-from holdfast._runtime.execution.task_wakeup import written
+from holdfast._runtime.interrupt_shield import Shield
 from holdfast.errors import HoldfastError, RunBusy, RunCancelled, RunHeld, RunRolledBack
 
 

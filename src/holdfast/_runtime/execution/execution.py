@@ -21,11 +21,11 @@ from holdfast._engine.values.chunks import Values
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.branches import Waits
 from holdfast._runtime.execution.recorder import Recorder, as_holdfast
-from holdfast._runtime.worker.inbox_poller import Mail, handle
+from holdfast._runtime.inbox_poller import Mail, handle
 from holdfast.errors import ClassChanged, LeaseLost, NotSerializable, RunHeld
 
 if TYPE_CHECKING:
-    from holdfast._runtime.execution.interrupt_shield import Shield
+    from holdfast._runtime.interrupt_shield import Shield
 
 T = TypeVar("T")
 

@@ -26,10 +26,9 @@ from holdfast._engine.journal.lifecycle import ENDED, ClaimedBecause, Status
 from holdfast._engine.journal.rows import OPEN_KEYS, Change, Lease, Message, RunRow, Write
 from holdfast._engine.scripts.doubt import key_token
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._runtime import log as logs
+from holdfast._runtime import inbox_poller, log as logs
 from holdfast._runtime.execution.run_end import Ending
 from holdfast._runtime.feature import installed
-from holdfast._runtime.worker import inbox_poller
 from holdfast._stores.contract import Committed
 from holdfast._stores.families import open_children
 from holdfast.errors import (

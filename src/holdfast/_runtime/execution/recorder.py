@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast._engine.values.chunks import Values
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.branches import Waits
-    from holdfast._runtime.worker.inbox_poller import Mail
+    from holdfast._runtime.inbox_poller import Mail
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""

@@ -25,9 +25,9 @@ from holdfast._engine.values.redactor import redact_error, redact_text
 from holdfast._runtime import registry
 from holdfast._runtime.execution.attempt import INTERRUPTS
 from holdfast._runtime.execution.execution import INPUT, Execution
-from holdfast._runtime.execution.signatures import fingerprint as of_source
 from holdfast._runtime.execution.version_rules import mark
 from holdfast._runtime.feature import installed
+from holdfast._runtime.signatures import fingerprint as of_source
 from holdfast._stores.claim_rules import queue_of
 
 TRACE_MAX_CHARS = 20_000

@@ -19,7 +19,7 @@ from holdfast._engine.scripts.requests import Append, Called, StepCall, Transact
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.secrets import hide
 from holdfast._runtime.execution import attempt
-from holdfast._runtime.execution.interrupt_shield import Shield
+from holdfast._runtime.interrupt_shield import Shield
 from holdfast._stores.contract import Broken, Committed, EndedByItself, Fenced, Outcome
 from holdfast.errors import LeaseLost, NotSerializable, StoreUnusable, UsageError
 

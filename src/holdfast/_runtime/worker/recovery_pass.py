@@ -14,13 +14,12 @@ import msgspec
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._engine.scripts.stops import HELD_BY_CODE, Tried
-from holdfast._runtime import log as logs, registry
+from holdfast._runtime import log as logs, registry, worker_log
 from holdfast._runtime.execution.admission import claim, execution_of
 from holdfast._runtime.execution.execution import Code
 from holdfast._runtime.execution.frames import current_task
 from holdfast._runtime.execution.inbox import free_all_settled
 from holdfast._runtime.execution.version_rules import has_tried
-from holdfast._runtime.worker import worker_log
 from holdfast._stores.contract import Again, Committed
 from holdfast.errors import HoldfastError, RunBusy, UsageError
 

@@ -25,13 +25,12 @@ from holdfast._engine.journal.lifecycle import CLAIMABLE
 from holdfast._engine.journal.rows import Lease
 from holdfast._engine.scripts.doubt_policies import policy_name
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._runtime import log as logs
+from holdfast._runtime import log as logs, worker_log
 from holdfast._runtime.execution import run_end
 from holdfast._runtime.execution.admission import execution_of
 from holdfast._runtime.execution.execute import finish_async
 from holdfast._runtime.execution.execution import Code
 from holdfast._runtime.execution.inbox import absorb
-from holdfast._runtime.worker import worker_log
 from holdfast._runtime.worker.suspects import at_work_alone
 from holdfast.errors import LeaseLost, RunError
 

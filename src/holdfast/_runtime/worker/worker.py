@@ -24,17 +24,16 @@ import msgspec
 
 from holdfast._engine.journal.rows import Lease, RunRow
 from holdfast._engine.journal.step_keys import check_label
-from holdfast._runtime import log as logs, registry
+from holdfast._runtime import log as logs, registry, worker_log
 from holdfast._runtime.clocks import CHANCE
-from holdfast._runtime.commit import claim_entries
 from holdfast._runtime.commit.listener import Bell
 from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution import claim_entries
 from holdfast._runtime.execution.frames import current_task
 from holdfast._runtime.execution.inbox import free_all_settled
 from holdfast._runtime.feature import installed
 from holdfast._runtime.queues import declare_limits
 from holdfast._runtime.registry import RegisteredFlow
-from holdfast._runtime.worker import worker_log
 from holdfast._runtime.worker.recovery_pass import Untried
 from holdfast._runtime.worker.slots import Place, Slots
 from holdfast._runtime.worker.store_health import Lookout
