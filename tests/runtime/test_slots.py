@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import errors, flow, testing
-from holdfast._runtime.worker import store_health, worker as workers
+from holdfast._runtime.commit import store_health
+from holdfast._runtime.worker import worker as workers
 from tests.runtime.facts import until
 
 PATIENCE_S = 20.0
@@ -197,7 +198,7 @@ def test_a_pulse_that_fails_is_trouble_until_one_goes_through(store: testing.Pri
 
 
 def test_who_is_reached_by_one_call_is_reached(store: testing.PrivateStore):
-    watch = store_health.Lookout("w", store._engine)
+    watch = store_health.Lookout("w", "memory:", lambda: False)
     away = errors.StoreFailed("gone")
     away.unreachable = True
     for what, error in (("pulse", away), ("take", errors.StoreFull("no space"))):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -22,6 +21,7 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Write
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
+from holdfast._runtime.commit.store_health import Lookout, is_unreachable
 from holdfast._stores.contract import Fenced
 from holdfast.errors import LeaseLost, StoreError
 
@@ -70,16 +70,8 @@ class Worker(Protocol):
     """A worker of this process: it watches whether the store answers."""
 
     @property
-    def lookout(self) -> Asks:
+    def lookout(self) -> Lookout:
         """What it watches the store with."""
-        ...
-
-
-class Asks(Protocol):
-    """What notes which calls of the store are answered."""
-
-    def asking(self, what: str) -> AbstractContextManager[None]:
-        """Around a call of the store."""
         ...
 
 
@@ -230,8 +222,3 @@ class Heartbeat:
             return False
         lease.row = row
         return True
-
-
-def is_unreachable(error: BaseException | None) -> bool:
-    """Tell whether only the way to the store is broken: it may be there again in a moment."""
-    return isinstance(error, StoreError) and error.unreachable

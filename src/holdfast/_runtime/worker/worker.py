@@ -27,6 +27,7 @@ from holdfast._engine.journal.step_keys import check_label
 from holdfast._runtime import log as logs, registry, worker_log
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.commit.listener import Bell
+from holdfast._runtime.commit.store_health import Lookout
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import claim_entries
 from holdfast._runtime.execution.frames import current_task
@@ -36,7 +37,6 @@ from holdfast._runtime.queues import declare_limits
 from holdfast._runtime.registry import RegisteredFlow
 from holdfast._runtime.worker.recovery_pass import Untried
 from holdfast._runtime.worker.slots import Place, Slots
-from holdfast._runtime.worker.store_health import Lookout
 from holdfast._runtime.worker.suspects import Hunger, tell, why_alone
 from holdfast._stores.claim_rules import queue_of
 from holdfast._stores.contract import Again, Wanted
@@ -86,7 +86,7 @@ class Worker:
         self.drain_s = drain_s
         self.taken = 0
         """Runs taken so far."""
-        self.lookout = Lookout(self.name, engine)
+        self.lookout = Lookout(self.name, engine.kept.url, lambda: engine.closed)
         self._engine = engine
         self._given = None if flows is None else _checked(flows)
         self._queues = _named(queues)

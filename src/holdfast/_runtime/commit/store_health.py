@@ -12,16 +12,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from holdfast._runtime import log as logs
-from holdfast._runtime.commit.heartbeat import is_unreachable
 from holdfast.errors import StoreError, StoreFailed
-
-if TYPE_CHECKING:
-    from holdfast._runtime.engine import Engine
 
 LOOK_S = 1.0
 """After which time without an answer a worker whose places are all taken asks for one."""
@@ -32,9 +27,10 @@ SILENT_S = 3.0
 class Lookout:
     """Remembers when the store last answered, and what went wrong since."""
 
-    def __init__(self, name: str, engine: Engine) -> None:
+    def __init__(self, name: str, url: str, is_closed: Callable[[], bool]) -> None:
         self._name = name
-        self._engine = engine
+        self._url = url
+        self._is_closed = is_closed
         self._lock = threading.Lock()
         self._asked_s: dict[str, float] = {}
         self._failed: dict[str, Exception] = {}
@@ -79,7 +75,7 @@ class Lookout:
         waiting = [at for at in self._asked_s.values() if now_s - at >= SILENT_S]
         if not waiting or now_s - self._answered_s < SILENT_S:
             return None
-        error = StoreFailed(f"{self._engine.kept.url} does not answer")
+        error = StoreFailed(f"{self._url} does not answer")
         error.unreachable = True
         return error
 
@@ -106,10 +102,15 @@ class Lookout:
         """Complain once, until it is over."""
         with self._lock:
             told, self._told = self._told, True
-        if told or self._engine.closed:
+        if told or self._is_closed():
             return
         text = "worker %s cannot use the store and tries again: %s"
         if isinstance(error, StoreError):
             logs.warning(text, self._name, error)
         else:
             logs.failure(text, self._name, error, error=error)
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Tell whether only the way to the store is broken: it may be there again in a moment."""
+    return isinstance(error, StoreError) and error.unreachable
