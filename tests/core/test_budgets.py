@@ -16,7 +16,16 @@ from holdfast._engine.journal.changes import Exhausted, Spend, is_exhausted, spe
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import Change, Pot, Write
 from holdfast._engine.scripts.attempts import started
-from holdfast._engine.scripts.requests import Append, Note, Now, Poll, Spec, StepCall, Wrote
+from holdfast._engine.scripts.requests import (
+    Append,
+    Attempt,
+    Note,
+    Now,
+    Poll,
+    Spec,
+    StepCall,
+    Wrote,
+)
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._features.budgets.model import (
     NANOS,
@@ -219,7 +228,7 @@ def test_without_a_reservation_deaths_would_overspend(monkeypatch):
 
 
 def call_with(gate: BudgetGate, **fields: Any) -> StepCall:
-    return StepCall(Spec("s"), "s", 0, None, "", None, gates=[gate], **fields)
+    return StepCall(Spec("s"), "s", 0, None, "", None, gates=[gate], attempt=Attempt(**fields))
 
 
 def reserving(cost_nanos: int, **fields: Any) -> tuple[BudgetGate, StepCall]:
