@@ -20,7 +20,6 @@ from urllib.parse import unquote
 
 from holdfast.integrations import _calls
 from holdfast.integrations._calls import Protocol, ToolResult, get
-from holdfast.integrations._turns import Called, Turn, Turns, named
 from holdfast.types import Entry, Store
 
 __all__ = ["OUTCOME_UNKNOWN", "repair", "results_of"]
@@ -305,3 +304,67 @@ def _told(entry: Entry, name: str, call_id: str) -> ToolResult | None:
     if entry.kind in ("step_started", "step_in_doubt"):
         return ToolResult(call_id, _BEGUN.format(name=name), is_error=True)
     return None
+
+
+# -- turns of a conversation -------------------------------------------------------------------
+# The turns of a conversation: which result belongs to which call, and whether it stands where it must.
+#
+# A result belongs to the last turn before it that has a call of its id. Of several calls of one id in that
+# turn the first that has none yet gets it.
+
+
+class Called:
+    """One call: its id, the how manieth of that id it is, the line it stands in, and its result."""
+
+    def __init__(self, call_id: str, number: int, asked: dict[str, Any]) -> None:
+        self.id, self.number, self.asked = call_id, number, asked
+        self.result: dict[str, Any] | None = None
+        self.in_place = False
+
+
+class Turn:
+    """The calls that a model made at once."""
+
+    def __init__(self) -> None:
+        self.calls: list[Called] = []
+
+    def misplaced(self) -> list[Called]:
+        """Return the calls without a result where it belongs. They are returned once."""
+        found = [call for call in self.calls if not call.in_place]
+        for call in found:
+            call.in_place = True
+        return found
+
+
+class Turns:
+    """All turns of a conversation, as it is read."""
+
+    def __init__(self) -> None:
+        self.last = Turn()
+        self._calling: dict[str, Turn] = {}
+        self._seen: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Results that come from now on do not stand where those of the turn before belong."""
+        self.last = Turn()
+
+    def add(self, call_ids: Iterable[str], asked: dict[str, Any]) -> None:
+        """Add the calls of a line to the last turn."""
+        for call_id in call_ids:
+            self._seen[call_id] = self._seen.get(call_id, 0) + 1
+            self._calling[call_id] = self.last
+            self.last.calls.append(Called(call_id, self._seen[call_id], asked))
+
+    def take(self, call_id: str, result: dict[str, Any]) -> bool:
+        """Give a result to its call, if one waits for it; says whether it can stay where it stands."""
+        turn = self._calling.get(call_id)
+        for call in turn.calls if turn else ():
+            if call.id == call_id and call.result is None:
+                call.result, call.in_place = result, turn is self.last
+                return call.in_place
+        return False
+
+
+def named(call_id: str, number: int) -> str:
+    """Return what a call is known by: `id`, `id#2` …"""
+    return call_id if number == 1 else f"{call_id}#{number}"

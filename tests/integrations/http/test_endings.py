@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import testing
 from holdfast.errors import RunFailed, RunHeld
-from holdfast.integrations.http.endings import is_cut
+from holdfast.integrations.http.exchange import is_cut
 from tests.integrations.http.lives import runner
 from tests.integrations.http.wire import Wire, unframed, whole
 

@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from holdfast import testing
 from holdfast.errors import RunFailed
 from holdfast.integrations.langgraph import HoldfastSaver, durable_graph
-from holdfast.integrations.langgraph.claiming import Claims
+from holdfast.integrations.langgraph.threads import Claims
 
 PATIENCE_S = 20.0
 

@@ -10,7 +10,7 @@ from agents import Model, ModelBehaviorError, ModelSettings, ModelTracing, Runne
 
 from holdfast import flow
 from holdfast.errors import RunFailed
-from holdfast.integrations.openai_agents._models import DurableModel
+from holdfast.integrations.openai_agents._hooks import DurableModel
 from holdfast.testing import FakeModelServer, Say
 from tests.integrations.openai_agents.made import helper, model
 

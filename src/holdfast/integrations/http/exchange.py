@@ -9,19 +9,22 @@ is the next step, live and on replay.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from holdfast.errors import UsageError
+import msgspec
+
+import holdfast
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.integrations._relay import Left
 from holdfast.integrations.http.answered import Head, head_of, is_final, outcome
-from holdfast.integrations.http.endings import ends_with_connection, is_cut
-from holdfast.integrations.http.failures import for_client, is_unsent, told
-from holdfast.integrations.http.redirects import Redirects, send, send_async
+from holdfast.integrations.http.redirects import MaskedAddress, Redirects, send, send_async
 from holdfast.integrations.http.sent import identified, library_of
-from holdfast.integrations.http.usage import note_usage
 
 Piece = Head | bytes
 _TOO_MANY = 429
@@ -165,3 +168,188 @@ async def perform_async(
             raise
         raise cut from None  # Its text may not be stored, nor what it came from.
     return exchange.ended(head, body)
+
+
+# -- failures of a request ---------------------------------------------------------------------
+# Transport errors: whether anything was sent, and what the record may show.
+
+
+_UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol")
+_HARMLESS = ("NetworkError", "TimeoutException", "ProxyError", "UnsupportedProtocol")
+_QUOTED = re.compile(r"""b(['"]).*\1""", re.DOTALL)
+
+
+def is_unsent(request: Any, error: BaseException) -> bool:
+    """Say whether an error came before anything was sent; in doubt it did not."""
+    if isinstance(error, (MaskedAddress, *_classes(request, _UNSENT))):
+        return True
+    # Of HTTP/1 it says that the head of the request is none; of HTTP/2 it may come at any time.
+    return isinstance(error, library_of(request).LocalProtocolError) and not _is_of_h2(error)
+
+
+def _is_of_h2(error: BaseException | None) -> bool:
+    while error is not None:
+        if type(error).__module__.partition(".")[0] == "h2":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def told(request: Any, error: BaseException) -> str:
+    """Return an error as it may be stored: texts of other errors may quote headers and bodies."""
+    name = type(error).__name__
+    if isinstance(error, HoldfastError):
+        return f"{name}: {error}"
+    return repr(error) if isinstance(error, _classes(request, _HARMLESS)) else name
+
+
+def for_client(request: Any, error: Exception) -> Exception:
+    """Return an error as the client sees it: it may leave the flow, and is stored with its text."""
+    of_header = library_of(request).LocalProtocolError
+    if not isinstance(error, of_header):
+        return error
+    shown: Exception = of_header(_QUOTED.sub("***", str(error)))
+    return shown
+
+
+def _classes(request: Any, names: tuple[str, ...]) -> tuple[type[BaseException], ...]:
+    return tuple(getattr(library_of(request), name) for name in names)
+
+
+# -- whether an answer came to its end ---------------------------------------------------------
+# Where an answer ends that does not say so.
+#
+# An answer of HTTP/1 with neither a length nor chunks ends with its connection, and a connection that is
+# cut ends in the same way. What such an answer says tells whether it is whole: JSON and streams of events
+# have ends of their own. Of other kinds nothing can be known.
+
+
+_WITHOUT_BODY = frozenset({204, 304})
+_EMPTY_LINE = (b"\n\n", b"\n\r\n", b"\r\r")
+_DATA = b"data:"
+_DONE = b"[DONE]"
+_ENDS = {
+    "chat.completion.chunk": {"[DONE]"},
+    "message_start": {"message_stop"},
+    "response.created": {"response.completed", "response.incomplete", "response.failed"},
+}
+"""How streams of models begin, and how they end: of OpenAI's chat, of Anthropic, of the Responses."""
+
+
+def ends_with_connection(method: str, response: Any) -> bool:
+    """Say whether the end of an answer is the end of the connection, and nothing else."""
+    if method == "HEAD" or response.status_code in _WITHOUT_BODY:
+        return False
+    framed = "content-length" in response.headers or "transfer-encoding" in response.headers
+    version: bytes = response.extensions.get("http_version", b"")
+    return version.startswith(b"HTTP/1") and not framed
+
+
+def is_cut(content_type: str, body: bytes) -> bool:
+    """Say whether there was more to come."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "text/event-stream":
+        return not body.endswith(_EMPTY_LINE) or _lacks_end(set(_said(body)))
+    return (kind == "application/json" or kind.endswith("+json")) and not _is_json(body)
+
+
+def _lacks_end(said: set[str]) -> bool:
+    if "error" in said:
+        return False
+    return any(begin in said and not said & ends for begin, ends in _ENDS.items())
+
+
+def _said(body: bytes) -> Iterator[str]:
+    """Return what the events of a stream call themselves."""
+    for line in body.splitlines():
+        data = line.removeprefix(_DATA).strip() if line.startswith(_DATA) else b""
+        if data == _DONE:
+            yield "[DONE]"
+        elif data.startswith(b"{"):
+            yield from _names(data)
+
+
+def _names(data: bytes) -> Iterator[str]:
+    try:
+        event: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return
+    if event.get("error"):
+        yield "error"
+    for name in (event.get("type"), event.get("object")):
+        if isinstance(name, str):
+            yield name
+
+
+def _is_json(body: bytes) -> bool:
+    """Be as patient as a client may be: only the shape counts here."""
+    encoding = cast("str", json.detect_encoding(body))
+    try:
+        json.loads(body.decode(encoding, "replace"), strict=False)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+# -- what an answer says that it cost ----------------------------------------------------------
+# What a model call used, read from answers in the shapes of OpenAI and Anthropic.
+
+
+_NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+_COUNTED = ("input_tokens", "output_tokens")
+_DATA = b"data:"
+
+
+def note_usage(content_type: str, body: bytes) -> None:
+    """Inside the step: say what the answer says of its tokens, if it does."""
+    found: dict[str, Any] = {}
+    if "event-stream" in content_type:
+        for event in _events(body):
+            _add(found, event)
+    elif "json" in content_type:
+        _add(found, _decoded(body))
+    if any(name in found for name in _COUNTED):
+        _count(found)
+
+
+def _count(found: dict[str, Any]) -> None:
+    """Numbers that nobody can count with (`10**30` tokens) must not spoil the answer they came with."""
+    with contextlib.suppress(UsageError):
+        holdfast.context.record_usage(
+            model=found.get("model"),
+            input_tokens=found.get("input_tokens", 0),
+            output_tokens=found.get("output_tokens", 0),
+        )
+
+
+def _events(body: bytes) -> Iterator[Any]:
+    for line in body.splitlines():
+        if line.startswith(_DATA) and (b'"usage"' in line or b'"model"' in line):
+            yield _decoded(line[len(_DATA) :])
+
+
+def _add(found: dict[str, Any], said: Any) -> None:
+    """Take in one object: an answer, a chunk, or an event that has an answer inside."""
+    if not isinstance(said, dict):
+        return
+    told = cast("dict[str, Any]", said)
+    for inner in ("response", "message"):  # Of OpenAI's Responses, and of Anthropic's messages.
+        _add(found, told.get(inner))
+    if isinstance(model := told.get("model"), str):
+        found["model"] = model
+    usage = told.get("usage")
+    if not isinstance(usage, dict):
+        return
+    for said_name, amount in cast("dict[str, Any]", usage).items():
+        name = _NAMES.get(said_name, said_name)
+        if name in _COUNTED and type(amount) is int and amount >= 0:
+            found[name] = amount  # Later events tell the sum, not more of it.
+
+
+def _decoded(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
