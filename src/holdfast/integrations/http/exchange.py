@@ -299,7 +299,6 @@ def _is_json(body: bytes) -> bool:
 
 _NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
 _COUNTED = ("input_tokens", "output_tokens")
-_DATA = b"data:"
 
 
 def note_usage(content_type: str, body: bytes) -> None:
