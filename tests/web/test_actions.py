@@ -235,7 +235,7 @@ def test_back_to_a_step_is_held_until_somebody_resumes_it(page: Page, stage: Sta
 def test_raise_the_budget(page: Page, stage: Stage, shoot: Callable[..., Any]):
     stage.submit(flows.budgeted, "poor", "poor")
     stage.until_status("poor", "held")
-    shown(page, stage, "poor").get_by_role("button", name="Raise budget").click()
+    shown(page, stage, "poor").get_by_role("button", name="Set budget").click()
     field = dialog(page).get_by_label("Dollars")
     expect(field).to_have_value("0.5")  # What is spent: the limit was 0.4.
     expect(dialog(page)).to_contain_text("spent so far")

@@ -42,7 +42,7 @@ def test_another_page_fetches_only_what_is_new_to_it(opens: Opens, stage: Stage)
     known = {one["path"] for one in visit(tab, stage, "/fleet", "Fleet")}
     pending = visit(tab, stage, "/pending", "Pending")
     fetched = {one["path"] for one in pending if one["sent"] > 0}
-    assert app.static("pages/pending.js") in fetched
+    assert app.static("pages/pending-decisions.js") in fetched
     assert not fetched & known
     other = tab.context.new_page()
     assert [

@@ -168,10 +168,10 @@ def test_an_approval_is_refused_because_the_arguments_changed(
 def test_an_approval_is_refused_by_a_person(page: Page, stage: Stage):
     asks_to_pay(stage, "pay-refused", 9)
     page.goto(stage.origin + "/pending")
-    card(page, "pay-refused").get_by_role("button", name="Refuse").click()
+    card(page, "pay-refused").get_by_role("button", name="Reject").click()
     opened = dialog(page)
     opened.get_by_label("Reason").fill("too much")
-    opened.get_by_role("button", name="Refuse", exact=True).click()
+    opened.get_by_role("button", name="Reject", exact=True).click()
     stage.until_status("pay-refused", "failed")
     assert "too much" in str(stage.store.get("pay-refused").error)
     assert not stage.marked("paid-pay-refused-9")
@@ -255,7 +255,7 @@ def test_a_viewer_sees_the_arguments_and_no_button(opens: Opens, stage: Stage):
     expect(card(tab, "pay-seen")).to_contain_text('"amount": 11')
     expect(card(tab, "pay-seen")).to_contain_text("viewer")
     expect(tab.locator("article.card").get_by_role("button", name="Approve")).to_have_count(0)
-    expect(tab.locator("article.card").get_by_role("button", name="Refuse")).to_have_count(0)
+    expect(tab.locator("article.card").get_by_role("button", name="Reject")).to_have_count(0)
 
 
 # -- text that means harm ----------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_what_others_wrote_stays_text(page: Page, stage: Stage):
     page.goto(stage.origin + "/pending?kind=question")
     shown = card(page, run_id)
     expect(shown).to_contain_text("<img src=x onerror=alert(1)>\\u202egnp.exe\\x1b[2J</script>")
-    shown.get_by_role("button", name="Refuse").click()
+    shown.get_by_role("button", name="Reject").click()
     expect(dialog(page)).to_contain_text("<img src=x onerror=alert(1)>\\u202egnp.exe")
     assert page.locator("main img, dialog img, main b[onmouseover]").count() == 0
     dialog(page).get_by_role("link", name=run_id).click()

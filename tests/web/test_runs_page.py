@@ -191,7 +191,7 @@ def test_every_control_can_be_reached_and_has_a_name(listed: Page):
     for _ in range(40):
         listed.keyboard.press("Tab")
         reached.add(listed.evaluate("document.activeElement.id || document.activeElement.tagName"))
-    assert {"search", "theme", "sign-out", "by-flow", "by-held", "A", "BUTTON"} <= reached
+    assert {"search", "theme", "sign-out", "by-flow", "by-held_reason", "A", "BUTTON"} <= reached
 
 
 def test_the_theme_is_kept(listed: Page, shoot: Callable[..., Any]):

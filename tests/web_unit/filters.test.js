@@ -4,7 +4,7 @@ import { page } from "./static.js";
 
 const { asked, isFiltered } = await page("pages/filters.js");
 const NOTHING = {
-  status: [], before: null, search: "", flow: "", queue: "", tag: "", held: "", finding: "", older_than: "",
+  status: [], before: null, search: "", flow: "", queue: "", tag: "", held_reason: "", finding: "", older_than: "",
   flow_version: "", parent: "",
 };
 

@@ -227,7 +227,7 @@ class RunView(msgspec.Struct, frozen=True):
     waiting_for: str | None = None
     """What it waits for, in short."""
     signals: list[SignalView] = []
-    """Messages to it, signals and answers, and what became of each."""
+    """The messages to it, signals and answers, and the state of each."""
     parent: str | None = None
     """Of a child: the run that called it."""
     children: list[ChildView] = []

@@ -25,7 +25,7 @@ const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
 const ACTIONS = [
   ["Settle", (run) => run.held_reason === "in_doubt", settleDoubt, () => "primary"],
   ["Resume", (run) => run.status === "failed" || freed(run), resume, (run) => (isPoor(run) ? "" : "primary")],
-  ["Raise budget", (run) => run.budget !== null && !FINAL.has(run.status), raiseBudget, (run) => (isPoor(run) ? "primary" : "")],
+  ["Set budget", (run) => run.budget !== null && !FINAL.has(run.status), setBudget, (run) => (isPoor(run) ? "primary" : "")],
   ["Pause", (run) => LIVE.has(run.status), pause, () => ""],
   ["Signal", (run) => OPEN.has(run.status), signal, () => ""],
   ["Fork", () => true, fork, () => ""],
@@ -253,7 +253,7 @@ function repeats(context, effects, body) {
 // -- budget and signals -------------------------------------------------------------------------
 
 /** @param {Context} context */
-function raiseBudget(context) {
+function setBudget(context) {
   const { budget, run_id: id } = context.run;
   if (budget === null) return;
   // A limit below what is spent would hold the run again at once: no less than that is offered.
@@ -271,7 +271,7 @@ function raiseBudget(context) {
     return fields.number({ name, label, help: `${spent} spent so far.`, value, whole, min: 0 });
   };
   decide({
-    title: "Raise the budget",
+    title: "Set the budget",
     about: [
       named(context.run),
       told("A limit is the whole, with what is spent already. Runs that are held for it go on."),

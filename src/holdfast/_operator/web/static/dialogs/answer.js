@@ -90,7 +90,7 @@ function answering(question, changed) {
     field.node,
     schemaOf(question),
     trouble,
-    el("footer", null, send, refuseButton(question, changed)),
+    el("footer", null, send, rejectButton(question, changed)),
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -126,9 +126,9 @@ function schemaOf(question) {
  * @param {QuestionView} question
  * @param {() => any} changed
  */
-function refuseButton(question, changed) {
-  const button = el("button", { type: "button", class: "danger" }, "Refuse…");
-  button.addEventListener("click", () => refuse(question, changed));
+function rejectButton(question, changed) {
+  const button = el("button", { type: "button", class: "danger" }, "Reject…");
+  button.addEventListener("click", () => reject(question, changed));
   return button;
 }
 
@@ -136,20 +136,20 @@ function refuseButton(question, changed) {
  * @param {QuestionView} question
  * @param {() => any} changed
  */
-function refuse(question, changed) {
+function reject(question, changed) {
   decide({
-    title: question.kind === "approval" ? `Refuse ${question.effect}?` : "Refuse to answer?",
+    title: question.kind === "approval" ? `Reject ${question.effect}?` : "Reject the question?",
     about: [
-      el("p", null, "Run ", runLink(question.run_id), " gets a Refused error at this place, and decides what comes next."),
+      el("p", null, "Run ", runLink(question.run_id), " gets a Rejected error at this place, and decides what comes next."),
       question.kind === "approval" ? exactArgs(question) : el("p", { class: "asks" }, lines(question.text)),
     ],
     fields: [fields.text({ name: "reason", label: "Reason", help: "The flow gets it; it may be left empty." })],
-    button: "Refuse",
+    button: "Reject",
     danger: true,
     send: async ({ reason }) => {
       const body = { name: question.name, expected_number: question.number, reason: reason ?? "" };
       await act("run/reject", { id: question.run_id }, body);
-      done({ did: `${question.name} of run ${question.run_id} is refused` });
+      done({ did: `${question.name} of run ${question.run_id} is rejected` });
       await changed();
       return null;
     },
@@ -166,7 +166,7 @@ function refuse(question, changed) {
 function approving(question, changed) {
   const button = el("button", { type: "button", class: "primary" }, "Approve…");
   button.addEventListener("click", () => approve(question, changed));
-  return el("footer", null, button, refuseButton(question, changed));
+  return el("footer", null, button, rejectButton(question, changed));
 }
 
 /**

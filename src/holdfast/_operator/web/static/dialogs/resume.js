@@ -15,7 +15,7 @@ import * as fields from "./fields.js";
 const MEANS = {
   failed: "It is taken up in its next generation: what failed is tried again, and nothing that has an outcome is executed again.",
   paused: "It goes on where it stopped. Nothing that has an outcome is executed again.",
-  budget: "It goes on with what is left of its budget. If that is not enough, it is held again: raise the budget instead.",
+  budget: "It goes on with what is left of its budget. If that is not enough, it is held again: set a higher budget instead.",
   diverged: "The code calls other steps than the journal has. Put the old code back, or accept the change.",
   drift: "Something outside changed while nobody executed it.",
   quarantined: "It was taken up five times without anything new: it may have killed its processes. Look why first.",

@@ -19,7 +19,7 @@ const SHOWN = 8;
 /** @type {Record<string, string | undefined>} */
 const MEANINGS = {
   in_doubt: "An effect was started, and nobody knows whether it happened.",
-  budget: "Its budget is used up. Raise it, or cancel the run.",
+  budget: "Its budget is used up. Set a higher one, or cancel the run.",
   diverged: "Its code no longer fits what is recorded.",
   drift: "Something that it watches changed while nobody had it.",
   quarantined: "It was taken up five times and brought nothing new.",
