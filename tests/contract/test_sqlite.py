@@ -1,4 +1,5 @@
 import shutil
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -10,7 +11,10 @@ from tests.contract.store_contract import StoreContract, new_run
 
 class TestSqlite(StoreContract):
     def open_store(self, namespace: str = "default") -> Store:
-        return SqliteStore(str(self.folder / "a.db"), namespace=namespace, clock=self.clock)
+        return SqliteStore(str(self.file()), namespace=namespace, clock=self.clock)
+
+    def file(self) -> Path:
+        return self.folder / "a.db"
 
     def kill_owner(self, store: Store, owner: int) -> None:
         store.close()  # The kernel releases the lock of a process that is gone in the same way.
@@ -31,7 +35,7 @@ class TestSqlite(StoreContract):
         connection.execute("INSERT INTO lines VALUES (?)", (text,))
 
     def users_lines(self) -> list[str]:
-        beside = apsw.Connection(str(self.folder / "a.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        beside = apsw.Connection(str(self.file()), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             if not beside.execute("SELECT 1 FROM sqlite_schema WHERE name = 'lines'").fetchall():
                 return []

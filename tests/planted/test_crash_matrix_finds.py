@@ -11,10 +11,11 @@ import pytest
 from holdfast import effect, flow, step, testing
 from holdfast._api import flows
 from holdfast._engine.journal.history import History
+from holdfast._engine.journal.rows import Applied, apply
 from holdfast._engine.scripts import attempts, effect_script
 from holdfast._runtime.execution import blocking_driver
 from holdfast._runtime.execution.execution import Execution
-from holdfast._stores.memory.memory_store import MemoryStore
+from holdfast._stores.sqlite import sqlite_append
 from holdfast.errors import HoldfastError
 
 sent: list[str] = []
@@ -114,14 +115,13 @@ def outcomes_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 
 def half_a_write(patch: pytest.MonkeyPatch) -> None:
     """The row is written, but its last entry is not."""
-    real = MemoryStore._keep
 
-    def keep(self: MemoryStore, applied: Any, chunks: Any) -> None:
-        real(self, applied, chunks)
-        if applied.entries and applied.entries[-1].step == "planted-send":
-            self.world.journals[applied.row.run_no].pop()
+    def applied(*args: Any) -> Applied:
+        made = apply(*args)
+        half = bool(made.entries) and made.entries[-1].step == "planted-send"
+        return Applied(made.entries[:-1], made.row) if half else made
 
-    patch.setattr(MemoryStore, "_keep", keep)
+    patch.setattr(sqlite_append, "apply", applied)
 
 
 CASES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [

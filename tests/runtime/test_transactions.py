@@ -22,7 +22,6 @@ from holdfast.errors import (
     LeaseLost,
     RunFailed,
     RunHeld,
-    StoreUnusable,
     UsageError,
 )
 from tests.attempts import attempt
@@ -749,14 +748,22 @@ def test_an_effect_that_was_begun_without_it_is_in_doubt_as_before() -> None:
     assert bench.orders() == {"tea": 1}
 
 
-def test_a_store_in_memory_has_no_database() -> None:
-    with testing.store() as memory:
-        with pytest.raises(StoreUnusable, match="tx-order has transaction=True"):
-            one.run("r", "tea")
-        assert "step_failed" not in kinds(memory, "r")
+def test_a_temporary_store_has_a_database_as_well() -> None:
+    @effect(name="tx-count", transaction=True)
+    def count(name: str) -> int:
+        connection = holdfast.context.sql_connection()
+        connection.execute("CREATE TABLE IF NOT EXISTS cups (name TEXT)")
+        connection.execute("INSERT INTO cups VALUES (?)", (name,))
+        ((number,),) = connection.execute("SELECT count(*) FROM cups").fetchall()
+        return int(number)
 
-        with order.fake("faked"):
-            assert one.run("r", "tea") == "faked"
+    @flow(name="tx-counting")
+    def counting(name: str) -> int:
+        return count(name)
+
+    with testing.store(url="memory:"):
+        assert counting.run("1", "tea") == 1
+        assert counting.run("2", "tea") == 2
 
 
 def test_the_explanation_of_a_failed_one_says_that_nothing_happened() -> None:

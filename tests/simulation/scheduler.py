@@ -17,13 +17,12 @@ from holdfast._engine.journal.step_keys import name_of
 from holdfast._engine.journal.superseded import superseded_by_resume
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, Failed
 from holdfast._stores.contract import Query, Store
+from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from holdfast.errors import HoldfastError
 from holdfast.testing.clock import START_US
 from holdfast.testing.internals import (
     Engine,
     FakeMachine,
-    MemoryStore,
-    MemoryWorld,
     Store as Opened,
     admission,
     open_store,

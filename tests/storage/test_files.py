@@ -13,7 +13,6 @@ import pytest
 from holdfast._stores import locate
 from holdfast._stores.contract import Query, Store
 from holdfast._stores.locate import open_store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast._stores.sqlite import backups, filesystem, migrations, sqlite_database
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import (
@@ -51,9 +50,11 @@ def test_urls_name_files(tmp_path, monkeypatch):
 
 def test_memory_urls_are_private():
     one, two = open_store("memory:"), open_store("memory:")
-    assert isinstance(one, MemoryStore)
+    assert (one.url, two.url) == ("memory:", "memory:")
     one.start(new_run("r"), None)
     assert two.get("r") is None
+    one.close()
+    two.close()
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,9 @@ def test_the_report_reads_well():
     )
 
 
-def test_it_really_kills_processes():
-    report = testing.crash_matrix(three, 1, kill="process")
+@pytest.mark.parametrize("url", [None, "memory:", "sqlite:"])
+def test_it_really_kills_processes(url):
+    report = testing.crash_matrix(three, 1, kill="process", url=url)
     assert len(report.points) == 10
     assert sum(2 in point.executed.values() for point in report.points) == 3
     assert "(process)" in str(report)
@@ -399,7 +400,6 @@ def test_a_long_run_is_killed_at_evenly_chosen_places():
         {"kill": "twice"},
         {"crashes": 3},
         {"url": "sqlite:///x.db"},
-        {"kill": "process", "url": "memory:"},
     ],
 )
 def test_options_that_cannot_work(options):

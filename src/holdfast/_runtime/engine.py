@@ -468,13 +468,18 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     """End the threads of stores that nobody closed, before the interpreter takes itself apart: a
-    thread that is killed in the middle of a query leaves memory in disorder."""
-    for engine in list(_engines):
-        if not engine.closed:
-            engine.postman.close()
-            engine.heartbeat.close()
-            for listener in engine.listeners:
-                listener.close()
+    thread that is killed in the middle of a query leaves memory in disorder. Temporary files of
+    theirs go afterwards."""
+    unclosed = [engine for engine in list(_engines) if not engine.closed]
+    for engine in unclosed:
+        engine.postman.close()
+        engine.heartbeat.close()
+        for listener in engine.listeners:
+            listener.close()
+    if any(engine.kept.url == "memory:" for engine in unclosed):
+        from holdfast._stores import temporary_folders
+
+        temporary_folders.remove_all()
 
 
 atexit.register(_at_exit)

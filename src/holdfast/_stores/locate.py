@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast._stores.addresses import NoStore, shown
 from holdfast._stores.contract import Store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast._stores.sqlite import filesystem
+from holdfast._stores.temporary_folders import TemporaryFolder
 from holdfast.errors import StoreUnusable
 
 FORMS = "sqlite:///relative.db, sqlite:////absolute.db, postgresql://… or memory:"
@@ -36,7 +36,7 @@ def open_store(
 ) -> Store:
     """Open the store that a URL names; unless it may be made, one that is not there is an error."""
     if url in {"memory:", "memory://"}:
-        return MemoryStore(namespace=namespace, clock=clock, lease_s=lease_s)
+        return open_temporary(TemporaryFolder(), namespace=namespace, clock=clock, lease_s=lease_s)
     if _parts(url).scheme in {"postgresql", "postgres"}:
         return _open_postgres(url, namespace=namespace, clock=clock, lease_s=lease_s, create=create)
     place = parse(url)
@@ -52,6 +52,13 @@ def open_store(
         lease_s=lease_s,
         force_fs=place.force_fs,
     )
+
+
+def open_temporary(folder: TemporaryFolder, **options: Any) -> Store:
+    """Open a handle on the store in a temporary folder, as one more process would."""
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
+
+    return SqliteStore(folder.file, temporary=folder, **options)
 
 
 def _open_postgres(url: str, **options: Any) -> Store:

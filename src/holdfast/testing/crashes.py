@@ -43,7 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.crash_report import Boundary, CrashReport, Point
-from holdfast.testing.internals import MemoryStore, MemoryWorld, Store, open_store
+from holdfast.testing.internals import Store, TemporaryFolder, open_store, open_temporary
 from holdfast.testing.killed_processes import (
     AnyFlow,
     End,
@@ -83,7 +83,7 @@ def crash_matrix(
 
     `setup` is called before each run, to empty your fakes; `check(result, point)` after each.
     `answers(question)` answers what the flow asks; of an approval it says whether it is given.
-    `url="sqlite:"` keeps runs in a SQLite file instead of memory. `kill="process"` forks, and
+    `url="sqlite:"` keeps runs on the disk instead of in memory. `kill="process"` forks, and
     sends a real SIGKILL (fakes in memory do not see what the killed process did). `crashes=2`
     kills the resumed run again, at each of its boundaries. `same_result=False` is for flows whose
     result is new each time (`uuid4`, `now`).
@@ -114,15 +114,14 @@ def _spread(writes: int, limit: int) -> list[int]:
 class _Place:
     """Where one killed run is kept, and how a process opens it."""
 
-    def __init__(self, url: str | None, folder: str, clock: FakeClock) -> None:
-        self._world = MemoryWorld(clock) if url in (None, "memory:") else None
-        self._url = f"sqlite:///{Path(folder).resolve()}/store.db" if url == "sqlite:" else url
+    def __init__(self, temporary: TemporaryFolder | None, folder: str, clock: FakeClock) -> None:
+        self._temporary = temporary
+        self._url = f"sqlite:///{Path(folder).resolve()}/store.db"
         self._clock = clock
 
     def open(self) -> Kept:
-        if self._world is not None:
-            return MemoryStore(self._world)
-        assert self._url is not None
+        if self._temporary is not None:
+            return open_temporary(self._temporary, clock=self._clock)
         return open_store(self._url, clock=self._clock)
 
 
@@ -142,18 +141,16 @@ class _Matrix:
     ) -> None:
         self._work = work
         self._kill: Kill = kill
-        self._url = "sqlite:" if kill == "process" and url is None else url
+        self._url = "memory:" if url is None else url
         self._setup = setup
         self._settle = settle
         self._people = answers
         self._check = check
         self._same_result = same_result
-        if self._url not in (None, "memory:", "sqlite:"):
+        if self._url not in ("memory:", "sqlite:"):
             raise UsageError(
                 'crash_matrix(url=…): "memory:" or "sqlite:", a new store for each run'
             )
-        if kill == "process" and self._url == "memory:":
-            raise UsageError('crash_matrix(kill="process") needs a file: url="sqlite:"')
 
     # -- the runs ------------------------------------------------------------------------------
 
@@ -294,8 +291,14 @@ class _Matrix:
     @contextlib.contextmanager
     def _place(self) -> Generator[tuple[_Place, FakeClock, str], None, None]:
         clock = FakeClock(auto=True)
-        with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
-            yield _Place(self._url, folder, clock), clock, folder
+        with contextlib.ExitStack() as stack:
+            temporary = None
+            if self._url == "memory:":
+                temporary = TemporaryFolder()
+                temporary.hold()  # Between the processes, which come and go.
+                stack.callback(temporary.release)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-crash-"))
+            yield _Place(temporary, folder, clock), clock, folder
 
 
 # -- what must hold ----------------------------------------------------------------------------

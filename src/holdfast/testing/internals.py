@@ -34,9 +34,9 @@ from holdfast._runtime.resources import overrides
 from holdfast._runtime.worker.recovery_pass import Untried
 from holdfast._stores import exports, lineage
 from holdfast._stores.contract import Store as Kept
-from holdfast._stores.locate import open_store
-from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
+from holdfast._stores.locate import open_store, open_temporary
 from holdfast._stores.store_clock import FakeMachine
+from holdfast._stores.temporary_folders import TemporaryFolder
 
 Watcher = Callable[[Frame, str], Callable[[BaseException | None], None]]
 """Receives each body that is about to be called; returns the callback for its end."""
@@ -128,12 +128,11 @@ __all__ = [
     "Frame",
     "Heartbeat",
     "Kept",
-    "MemoryStore",
-    "MemoryWorld",
     "Postman",
     "Settings",
     "Step",
     "Store",
+    "TemporaryFolder",
     "Ticket",
     "Untried",
     "admission",
@@ -149,6 +148,7 @@ __all__ = [
     "look",
     "loop_over",
     "open_store",
+    "open_temporary",
     "overrides",
     "payload_reader",
     "place",

@@ -14,7 +14,6 @@ from holdfast._operator.cli.session import Session, command, open_store
 from holdfast._operator.text import count
 from holdfast._stores.addresses import NoStore
 from holdfast._stores.contract import Store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import UsageError
 
 _CODES = ((Fate.DAMAGED, DAMAGED), (Fate.CONFLICT, ERROR), (Fate.STAYS, ERROR))
@@ -66,17 +65,17 @@ def _copy(
 
 def _opened(url: str, namespace: str) -> Store:
     if url.startswith("memory:"):
-        raise UsageError("a store in memory belongs to one process, and cannot be copied")
+        raise UsageError("a memory: store belongs to one process, and cannot be copied")
     return open_store(url, namespace, create=False)
 
 
 def _target(url: str, namespace: str, *, dry_run: bool) -> Store:
     if url.startswith("memory:"):
-        raise UsageError("a store in memory ends with this command; name a file or a database")
+        raise UsageError("a memory: store ends with this command; name a file or a database")
     try:
         return open_store(url, namespace, create=not dry_run)
     except NoStore:
-        return MemoryStore(namespace=namespace)  # Nothing is there, and nothing is made.
+        return open_store("memory:", namespace)  # Nothing is there, and nothing is made.
 
 
 def _moving(

@@ -92,7 +92,7 @@ def _restore(session: Session, path: Path) -> None:
     from holdfast._stores.sqlite.backups import restore
 
     if session.url.startswith("memory:"):
-        raise UsageError("a store in memory cannot be restored; say where with --url sqlite:///…")
+        raise UsageError("a memory: store ends with this command; say where with --url sqlite:///…")
     if session.url.startswith("postgres"):
         raise UsageError(
             f"{shown(session.url)} is a database of a server: restore it with pg_restore, or by the "

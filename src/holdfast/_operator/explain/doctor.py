@@ -44,11 +44,10 @@ class Checkup(msgspec.Struct, frozen=True):
 
     url: str
     schema_version: int | None
-    """None for a store in memory."""
     file_bytes: int | None
     wal_bytes: int | None
     free_bytes: int | None
-    """Of the disk; None on a server, and in memory."""
+    """Of the disk; None on a server."""
     looked_at: int
     """How many open and failed runs were looked at, the newest first."""
     complete: bool

@@ -108,10 +108,10 @@ class Tokens:
     @classmethod
     def of(cls, store: Store) -> Tokens:
         """Return the tokens of a store: beside a SQLite file, in the user's folder for a server."""
-        if store.path is not None:
-            return cls(f"{store.path}-tokens")
         if store.url.startswith("memory:"):
             return cls(None)
+        if store.path is not None:
+            return cls(f"{store.path}-tokens")
         name = hashlib.sha256(store.store_id.encode()).hexdigest()[:32]
         return cls(_folder() / f"{name}.tokens")
 
@@ -203,7 +203,7 @@ class Tokens:
     def _changing(self) -> Generator[builtins.list[Token]]:
         """Give the list of tokens, and write what became of it: a whole new file in its place."""
         if self.path is None:
-            raise UsageError("a store in memory has no file for tokens: holdfast ui makes its own")
+            raise UsageError("a memory: store has no file for tokens: holdfast ui makes its own")
         if not self.path.parent.exists():
             self.path.parent.mkdir(mode=0o700, parents=True)
         with _locked(self.path):

@@ -15,32 +15,20 @@ import msgspec
 
 from holdfast._engine.journal.changes import ClaimKey, KeyTaken
 from holdfast._engine.journal.rows import Change, KeyState, Write
-from holdfast._engine.scripts.requests import Append, Called, StepCall, Transact, Transacted
+from holdfast._engine.scripts.requests import Append, Called, Transact, Transacted
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.secrets import hide
 from holdfast._runtime.execution import attempt
 from holdfast._runtime.interrupt_shield import Shield
 from holdfast._stores.contract import Broken, Committed, EndedByItself, Fenced, Outcome
-from holdfast.errors import LeaseLost, NotSerializable, StoreUnusable, UsageError
+from holdfast.errors import LeaseLost, NotSerializable, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution.execution import Execution
 
 
-class _Open:
-    """A transaction that is under way in this thread."""
-
-    __slots__ = ("call", "connection", "missed", "url")
-
-    def __init__(self, connection: Any, url: str, call: StepCall) -> None:
-        self.connection = connection
-        self.url = url
-        self.call = call
-        self.missed = False
-        """Whether the body asked for a connection and the store has none."""
-
-
-_open: ContextVar[_Open | None] = ContextVar("holdfast_transaction", default=None)
+_open: ContextVar[Any] = ContextVar("holdfast_transaction", default=None)
+"""The connection of the transaction that is under way in this thread."""
 
 
 def sql_connection() -> Any:
@@ -56,17 +44,7 @@ def sql_connection() -> Any:
             "holdfast.context.sql_connection() is called inside an effect that is declared with "
             "@effect(transaction=True), in the thread in which it was called"
         )
-    if found.connection is None:
-        found.missed = True
-        raise _without_database(found)
-    return found.connection
-
-
-def _without_database(found: _Open) -> StoreUnusable:
-    return StoreUnusable(
-        f"{found.call.key} has transaction=True, and the store {found.url} has no database that it "
-        "could write to; use sqlite:///… or postgresql://…, or fake the effect in a test"
-    )
+    return found
 
 
 def transact(
@@ -154,10 +132,7 @@ class _Work:
         """Call the body, and return the write that says what came of it. A store that found a
         deadlock between two transactions calls it again."""
         self.undo()
-        here = _Open(connection, self._execution.engine.kept.url, self.call)
-        called = self._called(here)
-        if here.missed:
-            raise _without_database(here)
+        called = self._called(connection)
         if called.error is not None:
             self._error = called.error
             raise _RolledBack from called.error  # The store sees whether it was its own doing.
@@ -167,8 +142,8 @@ class _Work:
             self._error, self._refused = refused, True
             raise _RolledBack from None
 
-    def _called(self, here: _Open) -> Called:
-        token = _open.set(here)
+    def _called(self, connection: Any) -> Called:
+        token = _open.set(connection)
         try:
             if self._shield is not None:
                 self._shield.lower()

@@ -1,4 +1,4 @@
-"""A store in memory: the contract in its plainest form, for tests, simulation and `memory:`.
+"""A store in memory: the contract in its plainest form, for tests and simulation.
 
 Several handles may share one `MemoryWorld`; each stands for a process, and `world.kill(owner)`
 is that process's death. Nothing survives the world itself.

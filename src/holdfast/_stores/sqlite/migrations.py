@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib.resources import files
+from typing import cast
 
 import apsw
 
@@ -18,6 +19,9 @@ Q = named_sql.load("sqlite/queries.sql")
 
 APPLICATION_ID = 0x484F4C44
 """Says in the header of a file that it is ours ("HOLD")."""
+
+TEMPLATE_PAGE = 4096
+"""Smaller than that of a file on a disk: a copy of the template is half as long."""
 
 Objects = dict[tuple[str, str], str]
 
@@ -104,6 +108,18 @@ def expected() -> Objects:
     made = objects(connection)
     connection.close()
     return made
+
+
+@cache
+def template() -> bytes:
+    """Return an empty database with the tables of a store, in WAL mode: copied instead of made."""
+    connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE)
+    connection.execute(Q["page_size"].format(TEMPLATE_PAGE))
+    migrate(connection, 0)
+    made = bytearray(cast("apsw.Connection", connection).serialize("main"))
+    connection.close()
+    made[18:20] = b"\x02\x02"  # Written and read by WAL, as the header of a database file says.
+    return bytes(made)
 
 
 def objects(connection: Connection) -> Objects:

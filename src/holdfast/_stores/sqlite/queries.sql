@@ -691,6 +691,9 @@ PRAGMA journal_mode = DELETE
 -- name: synchronous
 PRAGMA synchronous = FULL
 
+-- name: not_synchronous
+PRAGMA synchronous = OFF
+
 -- name: synchronous_is
 PRAGMA synchronous
 

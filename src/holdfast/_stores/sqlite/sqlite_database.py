@@ -36,14 +36,17 @@ SAFE_VERSION = (3, 51, 3)
 """Before it, SQLite can lose commits of a WAL that is reset while another connection writes."""
 
 CLOSED = "this handle is closed; open the store again"
+ENDED = "a memory: store ends with the process that opened it, and that has closed it or is gone"
 _CACHED_STATEMENTS = 200
 
 
 class Database:
     """One file, opened by one handle of a store."""
 
-    def __init__(self, path: str, *, read_only: bool, page_size: int) -> None:
+    def __init__(self, path: str, *, read_only: bool, page_size: int, durable: bool = True) -> None:
         self.path = path
+        self.durable = durable
+        """Whether commits outlive the machine; a temporary file ends with its process."""
         self.lock = threading.RLock()
         self.wal_pages = 0
         self._read_only = read_only
@@ -85,6 +88,9 @@ class Database:
             connection.set_busy_handler(_patience())
             for pragma in ("no_mmap", "foreign_keys", "untrusted_schema"):
                 connection.execute(Q[pragma]).fetchall()
+            if not self.durable:
+                connection.execute(Q["not_synchronous"])
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         except (apsw.Error, UnicodeDecodeError) as error:
             raise self.translated(error) from error
         return connection
@@ -106,7 +112,8 @@ class Database:
             migrations.check_ours(connection, self.path)
             connection.execute(Q["page_size"].format(self._page_size))
             self._begin_wal(connection)
-            self._set(connection, "synchronous", 2)
+            if self.durable:
+                self._set(connection, "synchronous", 2)
             connection.execute(Q["no_auto_checkpoint"])
             connection.execute(Q["wal_size_limit"])
             connection.set_wal_hook(self._note_wal)
@@ -223,6 +230,8 @@ class Database:
         try:
             found = os.lstat(self.path)
         except OSError as error:
+            if not self.durable:
+                raise StoreFailed(ENDED) from error
             raise StoreFailed(
                 f"{self.path} was deleted or moved while it was open ({error.strerror}); "
                 "put it back and open the store again"

@@ -48,11 +48,20 @@ def check_path(path: str, *, read_only: bool) -> None:
                 )
 
 
+def copy_template(path: str) -> None:
+    """Make a temporary file that has its tables already, unless another handle has made it."""
+    if not os.path.exists(path):
+        with open(path, "xb") as file:
+            file.write(migrations.template())
+
+
 def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opened:
     """Bring the schema up to date, and find out whether acknowledged commits are missing."""
     with database.lock:
         connection = database.writer
         try:
+            if not database.durable and witness.read() is None:
+                return _begun(database, connection, witness)
             slot, version, opened = _looked_at(database, connection, witness)
             if slot is None and opened is not None:
                 # No witness beside commits: or another process made both after the first look.
@@ -70,6 +79,16 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
             return _prepared(database, connection, witness)
         except (apsw.Error, UnicodeDecodeError, MemoryError) as error:
             raise database.translated(error, connection) from error
+
+
+def _begun(database: Database, connection: Connection, witness: Witness) -> Opened:
+    """Begin a store in a copy of the template, of which no other process knows."""
+    connection.execute(Q["begin"])
+    connection.execute(Q["add_store"], msgspec.structs.astuple(first_row()))
+    connection.execute(Q["commit"])
+    row = store_row(database, connection)
+    witness.create(row)
+    return Opened(row, None)
 
 
 def _looked_at(

@@ -41,6 +41,7 @@ from holdfast._stores.sqlite.sqlite_side_tables import SqliteBeside
 from holdfast._stores.sqlite.transaction_writer import Changed, Reserve, Writer
 from holdfast._stores.sqlite.witness_file import Witness
 from holdfast._stores.store_clock import StoreClock
+from holdfast._stores.temporary_folders import TemporaryFolder
 from holdfast.errors import Corrupt, RunDeleted, RunNotFound
 
 SCAN_EVERY_S = 60.0
@@ -60,20 +61,23 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         read_only: bool = False,
         lease_s: float = 30.0,
         force_fs: bool = False,
+        temporary: TemporaryFolder | None = None,
     ) -> None:
-        self.path = filesystem.resolved(path)
-        self.url = f"sqlite:///{self.path}"
         self.namespace = namespace
         self.lease_s = lease_s
-        kind = filesystem.check_file_system(self.path, force=force_fs)
-        sqlite_open.check_path(self.path, read_only=read_only)
-        self._database = Database(self.path, read_only=read_only, page_size=page_size)
-        self._witness = Witness(f"{self.path}-witness", read_only=read_only)
+        self._temporary = temporary
+        kind = self._place(path, read_only=read_only, force_fs=force_fs)
+        durable = temporary is None
+        self._database = Database(
+            self.path, read_only=read_only, page_size=page_size, durable=durable
+        )
+        self._witness = Witness(f"{self.path}-witness", read_only=read_only, durable=durable)
         try:
             opened = sqlite_open.open_rows(self._database, self._witness, read_only=read_only)
         except BaseException:
             self._witness.close()
             self._database.close()
+            self._end_temporary()
             raise
         self.store_id = opened.row.store_id
         self._writer = Writer(self._database, self._witness, StoreClock(clock), read_only=read_only)
@@ -85,12 +89,30 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         self._owners = Owners(self._database, self._locks)
         self._watch = Watch(self._witness.path, self._witness.read)
         reserve = Reserve(f"{self.path}-reserve")
-        if not read_only:
+        if durable and not read_only:
             reserve.fill()
         self._appender = Appender(
             self._writer, reserve, self._owners.is_dead, self._lease_us(), namespace
         )
         self._scanned_s: dict[str, float] = {}
+
+    def _place(self, path: str, *, read_only: bool, force_fs: bool) -> str:
+        """Find the file, or make it; return the type of its file system."""
+        if self._temporary is not None:
+            self._temporary.hold()
+            self.path, self.url = self._temporary.file, "memory:"
+            sqlite_open.copy_template(self.path)
+            return ""
+        self.path = filesystem.resolved(path)
+        self.url = f"sqlite:///{self.path}"
+        kind = filesystem.check_file_system(self.path, force=force_fs)
+        sqlite_open.check_path(self.path, read_only=read_only)
+        return kind
+
+    def _end_temporary(self) -> None:
+        folder, self._temporary = self._temporary, None
+        if folder is not None:
+            folder.release()
 
     # -- the store as a whole ------------------------------------------------------------------
 
@@ -126,6 +148,7 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         else:
             self._locks.close()
         self._witness.close()
+        self._end_temporary()
 
     # -- writes --------------------------------------------------------------------------------
 

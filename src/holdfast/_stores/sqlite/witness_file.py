@@ -64,8 +64,9 @@ class Slot(msgspec.Struct, frozen=True):
 class Witness:
     """The file, kept open by one handle of a store."""
 
-    def __init__(self, path: str, *, read_only: bool) -> None:
+    def __init__(self, path: str, *, read_only: bool, durable: bool = True) -> None:
         self.path = path
+        self._durable = durable
         self._read_only = read_only
         self._handle = filesystem.open_companion(path, create=False, read_only=read_only)
 
@@ -79,10 +80,11 @@ class Witness:
         self.write(row)
         with contextlib.suppress(OSError):
             os.pwrite(self._handle, bytes(SLOT_BYTES), _offset(row.commits + 1))
-        # Later slots need no sync: an older one only says that the database is ahead. But a file
-        # that is empty after a power loss would say that commits may be lost.
-        filesystem.sync(self.path)
-        filesystem.sync(os.path.dirname(self.path))
+        if self._durable:
+            # Later slots need no sync: an older one only says that the database is ahead. But a
+            # file that is empty after a power loss would say that commits may be lost.
+            filesystem.sync(self.path)
+            filesystem.sync(os.path.dirname(self.path))
 
     def read(self) -> Slot | None:
         """Return the newest valid slot, or None if there is none."""
