@@ -3,8 +3,8 @@ from typing import Any
 
 from holdfast._engine.journal.rows import Lease, Write
 from holdfast._stores.contract import Committed, Outcome, Store
-from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from tests.contract.store_contract import StoreContract
+from tests.model.memory_store import MemoryStore, MemoryWorld
 
 
 class WithLines(MemoryStore):

@@ -30,9 +30,9 @@ from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, W
 from holdfast._features.measures.model import Counts, Measure
 from holdfast._features.retention import store as sweeping
 from holdfast._stores.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
-from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from tests.contract.store_contract import FakeClock
+from tests.model.memory_store import MemoryStore, MemoryWorld
 
 DIGESTS = (b"a" * 16, b"b" * 16)
 IDS = ("a", "ü'\"\n", "c", "d", "e")

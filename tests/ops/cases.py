@@ -13,8 +13,8 @@ import msgspec
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Pot, Write
 from holdfast._operator.act import cancellation, run_decisions, run_rollback
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.types import Failed
+from tests.model.memory_store import MemoryStore
 from tests.ops.journals import Journal
 
 CASES: dict[str, Callable[[MemoryStore], object]] = {}

@@ -6,7 +6,7 @@ import json
 
 from holdfast._engine.journal.entries import Kind
 from holdfast._features.watchdog import store as watchdog
-from holdfast._stores.memory.memory_store import MemoryStore
+from tests.model.memory_store import MemoryStore
 from tests.ops.cases import case
 from tests.ops.journals import Journal
 

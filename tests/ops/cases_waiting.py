@@ -7,7 +7,7 @@ import msgspec
 from holdfast._engine.journal.entries import Kind
 from holdfast._operator.act import cancellation, message_actions
 from holdfast._stores.contract import Limits
-from holdfast._stores.memory.memory_store import MemoryStore
+from tests.model.memory_store import MemoryStore
 from tests.ops.cases import case
 from tests.ops.journals import Journal
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast._operator.cli import session
 from holdfast._stores.contract import Store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
+from tests.model.memory_store import MemoryStore
 from tests.tidy.source import ROOT
 
 NIGHT_US = 1_767_236_400_000_000  # 2026-01-01 03:00:00 UTC

@@ -25,7 +25,7 @@ import holdfast as hf
 from holdfast._operator.cli.worker_panel import Panel
 from holdfast._operator.cli.worker_pool import ONE_SIGNAL_S, WorkerPool
 from holdfast._operator.cli.worker_process import AtWork, Order, ProcessStatus
-from holdfast._stores.memory.memory_store import MemoryStore
+from tests.model.memory_store import MemoryStore
 from tests.ops.test_cli_run import PATIENCE_S, Command
 
 MODULE = "tests.ops.agent"

@@ -19,8 +19,8 @@ from holdfast._operator.explain import doctor
 from holdfast._operator.read import store_metrics
 from holdfast._stores.contract import Limits, Store
 from holdfast._stores.locate import open_store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import Corrupt
+from tests.model.memory_store import MemoryStore
 from tests.ops.journals import Journal
 
 

@@ -25,7 +25,7 @@ from holdfast._operator.explain.open_waits import _ABOUT
 from holdfast._operator.explain.status_report import _OPEN, _STATUS, explain
 from holdfast._operator.read import queue_views
 from holdfast._stores.contract import Store
-from holdfast._stores.memory.memory_store import MemoryStore
+from tests.model.memory_store import MemoryStore
 from tests.ops import cases_found, cases_waiting
 from tests.ops.cases import CASES
 from tests.ops.conftest import Clock

@@ -21,8 +21,8 @@ from holdfast._operator.read import run_views
 from holdfast._operator.read.readable_values import readable
 from holdfast._operator.read.step_views import ErrorView
 from holdfast._stores.contract import Query, Store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import Corrupt, RunNotFound
+from tests.model.memory_store import MemoryStore
 from tests.ops.conftest import Clock
 from tests.ops.journals import Journal
 from tests.ops.test_explain import built

@@ -19,8 +19,8 @@ from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import queue_views, run_views
 from holdfast._operator.read.entry_views import EntryView
 from holdfast._stores.contract import Store
-from holdfast._stores.memory.memory_store import MemoryStore
 from tests.attempts import attempt
+from tests.model.memory_store import MemoryStore
 from tests.ops import cases_found
 from tests.ops.cases import CASES
 from tests.ops.journals import Journal

@@ -16,7 +16,7 @@ from holdfast._operator.cli.entry_lines import Days
 from holdfast._operator.cli.main import main
 from holdfast._operator.read import run_views
 from holdfast._stores.contract import Store
-from holdfast._stores.memory.memory_store import MemoryStore
+from tests.model.memory_store import MemoryStore
 from tests.ops.journals import Journal
 
 

@@ -16,7 +16,7 @@ from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import run_views
 from holdfast._operator.text import moment
 from holdfast._stores.contract import Limits, Store
-from holdfast._stores.memory.memory_store import MemoryStore
+from tests.model.memory_store import MemoryStore
 from tests.ops.journals import Journal
 
 FLOOR_S = 300

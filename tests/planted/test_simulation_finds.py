@@ -23,10 +23,10 @@ from holdfast._runtime.execution.recorder import Recorder
 from holdfast._runtime.inbox_poller import Mail
 from holdfast._runtime.worker import recovery_pass
 from holdfast._stores import claim_rules, lineage
-from holdfast._stores.memory import memory_store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast._stores.store_clock import StoreClock
 from holdfast.errors import RunHeld
+from tests.model import memory_store
+from tests.model.memory_store import MemoryStore
 from tests.simulation.laws import Violation
 from tests.simulation.scheduler import Faults, simulate
 

@@ -17,7 +17,6 @@ from holdfast._engine.journal.step_keys import name_of
 from holdfast._engine.journal.superseded import superseded_by_resume
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, Failed
 from holdfast._stores.contract import Query, Store
-from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from holdfast.errors import HoldfastError
 from holdfast.testing.clock import START_US
 from holdfast.testing.internals import (
@@ -28,6 +27,7 @@ from holdfast.testing.internals import (
     open_store,
 )
 from holdfast.testing.stores import new_sqlite_url
+from tests.model.memory_store import MemoryStore, MemoryWorld
 from tests.simulation.laws import Laws, Violation, has_been_tried
 from tests.simulation.outside import Outside
 from tests.simulation.people import People

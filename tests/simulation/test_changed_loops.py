@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 from holdfast import effect, flow, testing, turns
 from holdfast._api import loops
 from holdfast._runtime.execution.operations import take_place
-from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from holdfast.errors import RunHeld
 from holdfast.testing.killed_processes import End, Ledger, Work, live
+from tests.model.memory_store import MemoryStore, MemoryWorld
 
 TAGS = "abcd"
 done: Counter[str] = Counter()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast import effect, flow, step, testing, turns
-from holdfast._stores.memory.memory_store import MemoryStore, MemoryWorld
 from holdfast.errors import RunHeld
 from holdfast.testing.killed_processes import Ledger, Work, live
+from tests.model.memory_store import MemoryStore, MemoryWorld
 
 called: list[str] = []
 

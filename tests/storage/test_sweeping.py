@@ -10,8 +10,8 @@ from holdfast._engine.journal.rows import RunRow, Write
 from holdfast._features.retention.model import Asked
 from holdfast._features.retention.store import Sweeper
 from holdfast._stores.contract import Query
-from holdfast._stores.memory.memory_store import MemoryStore
 from tests.contract.ground import entry, new_run
+from tests.model.memory_store import MemoryStore
 
 DAY_US = 86_400_000_000
 ENDS = {

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast._operator.web.access_tokens import Role, Tokens
 from holdfast._stores.contract import Store
-from holdfast._stores.memory.memory_store import MemoryStore
 from holdfast.errors import UsageError
+from tests.model.memory_store import MemoryStore
 
 
 def test_a_token_is_256_random_bits_and_is_shown_once(tmp_path: Path):

@@ -25,7 +25,7 @@ from holdfast._stores.contract import (
 from holdfast.errors import RunConflict
 
 if TYPE_CHECKING:
-    from holdfast._stores.memory.memory_store import MemoryWorld
+    from tests.model.memory_store import MemoryWorld
 
 
 class Fleet:

@@ -41,8 +41,6 @@ from holdfast._stores.contract import (
     Started,
     no_progress,
 )
-from holdfast._stores.memory.memory_fleet import Fleet, MemoryFleet
-from holdfast._stores.memory.memory_side_tables import Beside, MemoryBeside
 from holdfast._stores.side_tables import Overlay
 from holdfast._stores.store_clock import StoreClock, system_clock_us
 from holdfast.errors import (
@@ -53,6 +51,8 @@ from holdfast.errors import (
     StoreLostData,
     StoreUnusable,
 )
+from tests.model.memory_fleet import Fleet, MemoryFleet
+from tests.model.memory_side_tables import Beside, MemoryBeside
 
 
 class MemoryWorld:

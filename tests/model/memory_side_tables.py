@@ -19,7 +19,7 @@ from holdfast._stores.contract import Measured, Posted
 from holdfast.errors import RunNotFound
 
 if TYPE_CHECKING:
-    from holdfast._stores.memory.memory_store import MemoryWorld
+    from tests.model.memory_store import MemoryWorld
 
 
 class Beside:
