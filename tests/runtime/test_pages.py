@@ -77,6 +77,21 @@ def test_a_page_of_questions_says_where_the_next_begins(store):
     assert store.questions().next is None
 
 
+def test_runs_are_found_by_all_their_tags(store):
+    for number in range(6):
+        tags = {"team": "a" if number % 2 else "b", "day": str(number // 3)}
+        one.with_options(tags=tags).submit(f"r{number}", number)
+    assert ids(store.runs(tags={"team": "a"})) == ["r5", "r3", "r1"]
+    assert ids(store.runs(tags={"team": "a", "day": "1"})) == ["r5", "r3"]
+    page = store.runs(tags={"team": "a", "day": "1"}, limit=1)
+    assert (ids(page), page.next is None) == (["r5"], False)
+    page = store.runs(tags={"team": "a", "day": "1"}, limit=1, after=page.next)
+    assert (ids(page), page.next) == (["r3"], None)
+    assert ids(store.runs(tags={"team": "a", "day": "2"})) == []
+    with pytest.raises(UsageError):
+        store.runs(tags={"team": 1})
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, None])
 def test_a_page_has_a_size(holdfast_store, limit):
     with pytest.raises(UsageError, match="a whole number above 0"):

@@ -220,7 +220,7 @@ def test_tags_are_kept_and_found(store):
     policies.with_options(tags={"customer": "acme"}).run("r", "refund")
     policies.run("other", "refund")
     assert store.get("r").tags == {"customer": "acme"}
-    assert [run.run_id for run in store.runs(tag=("customer", "acme"))] == ["r"]
+    assert [run.run_id for run in store.runs(tags={"customer": "acme"})] == ["r"]
 
 
 # -- one owner ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._api.handle import (
@@ -106,7 +106,7 @@ class Store(Acting, Housekeeping):
         *,
         status: str | Sequence[str] | None = None,
         flow: str | None = None,
-        tag: tuple[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
         older_than: Duration | None = None,
         queue: str | None = None,
         held_reason: str | None = None,
@@ -116,7 +116,7 @@ class Store(Acting, Housekeeping):
         limit: int = 100,
         after: str | None = None,
     ) -> Summaries:
-        """Return a page of runs, newest first. `held_reason` is that of held ones, such as
+        """Return a page of runs, newest first, that have all of these `tags`. `held_reason` is that of held ones, such as
         "quarantined"; `parent` is the run whose children are meant; `finding` is what the watchdog
         finds in them now, such as "stuck".
 
@@ -126,13 +126,14 @@ class Store(Acting, Housekeeping):
         from holdfast._operator.read import run_views
         from holdfast._operator.read.page import checked_limit
 
+        first, others = _tags(tags)
         before_us = None
         if older_than is not None:
             before_us = self._backend.now_us() - micros(older_than, "runs(older_than=…)")
         query = contract.Query(
             status=_statuses(status),
             flow=flow,
-            tag=tag,
+            tag=first,
             updated_before_us=before_us,
             queue=queue,
             held_reason=held_reason,
@@ -140,7 +141,7 @@ class Store(Acting, Housekeeping):
             limit=checked_limit("runs", limit),
             before_run_no=run_views.run_cursor(after),
         )
-        return run_views.summaries(self._backend, query, version, finding)
+        return run_views.summaries(self._backend, query, version, finding, others)
 
     def history(self, run_id: str) -> Entries:
         """Return all entries of a run's journal, in order."""
@@ -427,3 +428,16 @@ def _statuses(status: str | Sequence[str] | None) -> Sequence[Status] | None:
     except ValueError:
         known = ", ".join(member.value for member in Status)
         raise UsageError(f"status={status!r}: one of {known}") from None
+
+
+def _tags(tags: object) -> tuple[tuple[str, str] | None, dict[str, str]]:
+    """Return the tag that the store looks for, and those that are looked for among what it finds."""
+    if tags is None:
+        return None, {}
+    given: dict[Any, Any] = dict(tags) if isinstance(tags, Mapping) else {None: None}  # pyright: ignore[reportUnknownArgumentType]
+    if not all(isinstance(it, str) for pair in given.items() for it in pair):
+        raise UsageError(
+            f'runs(tags={tags!r:.80}): names and values, such as {{"customer": "acme"}}'
+        )
+    pairs = list(given.items())
+    return (pairs[0] if pairs else None), dict(pairs[1:])

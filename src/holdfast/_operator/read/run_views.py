@@ -8,7 +8,7 @@ their classes, and otherwise shown in the readable form of `readable`, which nee
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -261,29 +261,33 @@ def view(store: Store, run_id: str, *, plain: bool = False) -> RunView:
 
 
 def summaries(
-    store: Store, query: Query, version: str | None = None, finding: str | None = None
+    store: Store,
+    query: Query,
+    version: str | None = None,
+    finding: str | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Page[RunSummary]:
-    """Return the runs that a query asks for, newest first; only those of a version, and those in
-    which something of this kind is found, if that is given.
+    """Return the runs that a query asks for, newest first; only those of a version, those in which
+    something of this kind is found, and those that have all `tags`, if that is given.
     A query may ask for runs that were moved, as if that were a reason of its own."""
     asked = msgspec.structs.replace(query, version=version or query.version)
     chosen: list[RunSummary] = []
     while True:
-        found, before = page(store, asked, finding)
+        found, before = page(store, asked, finding, tags=tags)
         chosen += found
         if before is None:
             return Page(chosen)
         asked.before_run_no, asked.limit = before, query.limit - len(chosen)
         if asked.limit <= 0:
-            return Page(chosen, str(before) if _more(store, asked, finding) else None)
+            return Page(chosen, str(before) if _more(store, asked, finding, tags) else None)
 
 
-def _more(store: Store, asked: Query, finding: str | None) -> bool:
+def _more(store: Store, asked: Query, finding: str | None, tags: Mapping[str, str] | None) -> bool:
     """Return whether a run follows those that were found."""
     before: int | None = asked.before_run_no
     while before is not None:
         asked.before_run_no, asked.limit = before, 1
-        found, before = page(store, asked, finding)
+        found, before = page(store, asked, finding, tags=tags)
         if found:
             return True
     return False
@@ -299,7 +303,11 @@ def run_cursor(cursor: str | None) -> int | None:
 
 
 def page(
-    store: Store, query: Query, finding: str | None = None, looked_at: int = LOOKED_AT
+    store: Store,
+    query: Query,
+    finding: str | None = None,
+    looked_at: int = LOOKED_AT,
+    tags: Mapping[str, str] | None = None,
 ) -> tuple[list[RunSummary], int | None]:
     """Return up to `limit` runs, and from where on older ones are looked for (`before_run_no`), or
     None. So many runs are looked at: there may be fewer that fit, and more behind them."""
@@ -311,7 +319,10 @@ def page(
         asked.held_reason = HeldReason.PAUSED.value
     if finding in (Found.STUCK, Found.RUNAWAY_COST) and asked.status is None:
         asked.status = sorted(CLAIMABLE)  # What does not go on is neither stuck nor spends.
-    picky = finding is not None or query.held_reason in (MOVED, HeldReason.PAUSED.value)
+    wanted = (tags or {}).items()
+    picky = (
+        bool(wanted) or finding is not None or query.held_reason in (MOVED, HeldReason.PAUSED.value)
+    )
     has = watchdog.having(store, finding)
     chosen: list[RunSummary] = []
     while looked_at > 0:
@@ -319,7 +330,8 @@ def page(
         rows = store.list(asked)
         for row in rows:
             asked.before_run_no = row.run_no
-            run = summary_of(store, row) if has(row) else None
+            fits = not wanted or wanted <= msgspec.json.decode(row.tags).items()
+            run = summary_of(store, row) if fits and has(row) else None
             if run is not None and query.held_reason in (None, run.held_reason):
                 chosen.append(run)
             if len(chosen) >= query.limit:
