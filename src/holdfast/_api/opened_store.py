@@ -337,10 +337,10 @@ class AwaitedStore:
                 await bell.rings(left_s(run))
 
 
-def _condition(until: object) -> Callable[[RunView], object]:
+def _condition(until: Until) -> Callable[[RunView], object]:
     if callable(until):
         return until
-    if not isinstance(until, str | Sequence) or not until:
+    if not until or not isinstance(until, str | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"wait(until={until!r:.80}): a status, several, or a function of the run")
     statuses = _statuses(until) or ()
     return lambda run: run.status in statuses
