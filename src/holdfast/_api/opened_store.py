@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._operator.explain.explanation import Explanation
     from holdfast._operator.read.entry_views import EntryView
-    from holdfast._operator.read.page import Page
     from holdfast._operator.read.question_views import QuestionView
     from holdfast._operator.read.queue_views import QueueView, WorkerView
-    from holdfast._operator.read.run_views import RunSummary, RunView
+    from holdfast._operator.read.run_views import Page, RunSummary, RunView
     from holdfast._runtime.worker.worker import Worker
 
     # Named, because inside `Store` the word `list` is one of its operations.
@@ -124,7 +123,6 @@ class Store(Acting, Housekeeping):
         give it as `after=`, with the same filters, for the page that follows.
         """
         from holdfast._operator.read import run_views
-        from holdfast._operator.read.page import checked_limit
 
         first, others = _tags(tags)
         before_us = None
@@ -138,7 +136,7 @@ class Store(Acting, Housekeeping):
             queue=queue,
             held_reason=held_reason,
             parent=parent,
-            limit=checked_limit("runs", limit),
+            limit=run_views.checked_limit("runs", limit),
             before_run_no=run_views.run_cursor(after),
         )
         return run_views.summaries(self._backend, query, version, finding, others)
@@ -188,7 +186,7 @@ class Store(Acting, Housekeeping):
         """Return a page of the questions that nobody has answered yet, oldest first, of the oldest
         10,000. If its `next` is not None, more follow: give it as `after=`."""
         from holdfast._operator.read import question_views
-        from holdfast._operator.read.page import checked_limit
+        from holdfast._operator.read.run_views import checked_limit
 
         size = checked_limit("questions", limit)
         return question_views.questions(

@@ -55,13 +55,14 @@ def act(store: Store, handle: Handle[str]) -> None:
     assert_type(page.next, str | None)
     assert_type(page[0].run_id, str)
     print([run.run_id for run in page], len(page), store.get("r").children)
-    print(store.runs(parent="r", limit=20, after=page.next))
+    print(store.runs(tags={"team": "a"}, limit=20, after=page.next))
     assert_type(store.wait("r", until="waiting", timeout="1m").status, str)
     store.wait("r", until=lambda run: run.waiting_for is not None)
     store.wait("r", until=["held", "failed"])
     store.wait("r", until=3)  # error
     store.wait("r", until=lambda run: run.nothing)  # error
     store.runs(after=page)  # error
+    store.runs(tags=("team", "a"))  # error
     store.cancel("r", wait="5")  # error
 
 

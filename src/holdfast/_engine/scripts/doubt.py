@@ -105,10 +105,7 @@ def held(
 
 def declaration(error: str) -> str:
     """Return what to declare about an exception that says for certain that nothing happened."""
-    return (
-        f"If {error} always means that it did not happen, add this line to its decorator: "
-        f"not_done_on=({error},)"
-    )
+    return f'If {error} always means "not done", add to its decorator: not_done_on=({error},)'
 
 
 def was_effect(call: StepCall, run_id: str) -> Unwind:

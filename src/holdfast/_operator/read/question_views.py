@@ -19,9 +19,8 @@ from holdfast._engine.values.moments import at
 from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import placeholder
 from holdfast._operator.read.message_views import did_not_fit, messages_of
-from holdfast._operator.read.page import Page, wrong_cursor
 from holdfast._operator.read.readable_values import Reader
-from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._operator.read.run_views import Page, existing_row, fold, wrong_cursor
 from holdfast._stores.contract import Store
 from holdfast.errors import Corrupt
 

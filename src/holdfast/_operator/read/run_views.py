@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,7 +28,6 @@ from holdfast._operator.read import relatives
 from holdfast._operator.read.budget_views import BudgetView, budget_of, held_detail
 from holdfast._operator.read.entry_views import EntryView, outside
 from holdfast._operator.read.message_views import SignalView, messages_of, waiting_for
-from holdfast._operator.read.page import Page, wrong_cursor
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.relatives import ChildView, children_of, deadline_us
 from holdfast._operator.read.step_views import (
@@ -45,6 +44,8 @@ from holdfast._stores import lineage
 from holdfast._stores.addresses import place
 from holdfast._stores.contract import Damage, Progress, Query, Store, no_progress
 from holdfast.errors import Corrupt, RunDeleted, RunNotFound, UsageError
+
+T = TypeVar("T")
 
 # -- requests to stop that are not carried out yet ----------------------------------------------
 
@@ -249,6 +250,33 @@ class RunView(msgspec.Struct, frozen=True):
     ago may be missing, since its start is not written yet."""
     rolling_back: bool = False
     """Whether it is to be rolled back or is being rolled back."""
+
+
+class Page(list[T]):
+    """A list of at most `limit` things, and where more of them are.
+
+    `next` is None if nothing follows. Else give it to the same call as `after=`.
+    """
+
+    def __init__(self, items: list[T], next: str | None = None) -> None:
+        super().__init__(items)
+        self.next = next
+
+    def __repr__(self) -> str:
+        more = "" if self.next is None else f", next={self.next!r}"
+        return f"Page({super().__repr__()}{more})"
+
+
+def checked_limit(what: str, limit: object) -> int:
+    """Return the size of a page, or raise a UsageError."""
+    if type(limit) is not int or limit < 1:
+        raise UsageError(f"{what}(limit={limit!r}): a whole number above 0")
+    return limit
+
+
+def wrong_cursor(what: str, after: object) -> UsageError:
+    """Return the error for a cursor that no page has given."""
+    return UsageError(f"{what}(after={after!r:.80}): give the `next` of the page before")
 
 
 # -- asking ------------------------------------------------------------------------------------
