@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 import holdfast
 from holdfast import flow
 from holdfast.integrations.langgraph import DurableMiddleware
-from holdfast.integrations.langgraph.plain import conversation
+from holdfast.integrations.langgraph.plain_messages import conversation
 from tests.integrations.langgraph.conversing import HELLO
 
 TURNS = 500

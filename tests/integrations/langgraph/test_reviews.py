@@ -14,9 +14,9 @@ from langgraph.types import Interrupt
 
 from holdfast import testing
 from holdfast.errors import Rejected, RunFailed, UsageError
-from holdfast.integrations._approving import TEXT_MAX_CHARS
+from holdfast.integrations._tool_questions import TEXT_MAX_CHARS
 from holdfast.integrations.langgraph import DurableMiddleware, HoldfastSaver, durable_graph
-from holdfast.integrations.langgraph.asking import Question
+from holdfast.integrations.langgraph.interrupts import Question
 from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.langgraph.conversing import HELLO, agent_of
 

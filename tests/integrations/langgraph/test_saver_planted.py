@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.integrations.langgraph import clearing
+from holdfast.integrations.langgraph import removal
 from holdfast.integrations.langgraph.blobs import Packer, _bare
 from holdfast.integrations.langgraph.shelf import Shelf
 from tests.integrations.langgraph import test_saver_packing, test_saver_removal
@@ -31,14 +31,14 @@ def rows_are_removed_unseen(patch: pytest.MonkeyPatch) -> None:
     def taken(shelf: Shelf, rows: list[Any], held: dict[str, int]) -> bool:
         return bool(shelf.memory.update({}, delete=[row.key for row in rows], if_version=held))
 
-    removed_part = clearing._removed_part
+    removed_part = removal._removed_part
 
     def part(shelf: Shelf, place: Any, there: Any, gone: Any, held: dict[str, int]) -> bool:
         unseen = SimpleNamespace(memory=Unseen(shelf.memory, held))
         return removed_part(unseen, place, there, gone, held)  # type: ignore[arg-type]
 
-    patch.setattr(clearing, "_taken", taken)
-    patch.setattr(clearing, "_removed_part", part)
+    patch.setattr(removal, "_taken", taken)
+    patch.setattr(removal, "_removed_part", part)
 
 
 class Unseen:

@@ -306,12 +306,12 @@ def test_encrypted_values_are_not_seen_in_the_file(tmp_path):
 
 
 def _opened(value: Any) -> Any:
-    from holdfast.integrations.langgraph import squeezing
+    from holdfast.integrations.langgraph import compression
 
     if isinstance(value, bytes):
-        return squeezing.row_value(value)
+        return compression.row_value(value)
     if isinstance(value, list) and isinstance(value[-1], bytes) and len(value[-1]) != value[1]:
-        return squeezing.unsqueezed(value[-1], value[1])
+        return compression.unsqueezed(value[-1], value[1])
     return value
 
 

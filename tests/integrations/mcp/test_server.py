@@ -21,7 +21,7 @@ from mcp_types import Implementation, TextContent
 import holdfast
 from holdfast import Budget, ask, effect, flow, step, turns, wait_for_signal
 from holdfast.errors import RunFailed, RunHeld, UsageError
-from holdfast.integrations.mcp import reading
+from holdfast.integrations.mcp import view_tools
 from holdfast.integrations.mcp.server import runs_server
 
 READING = {
@@ -194,11 +194,11 @@ def test_runs_are_listed_in_pages_and_shown(store) -> None:
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("listed_max", [reading.LISTED_MAX, 1])
+@pytest.mark.parametrize("listed_max", [view_tools.LISTED_MAX, 1])
 def test_a_journal_is_read_in_pages_to_its_end(
     store, listed_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LISTED_MAX", listed_max)
+    monkeypatch.setattr(view_tools, "LISTED_MAX", listed_max)
     look.run("r", "lamps")
 
     async def work() -> list[int]:

@@ -26,7 +26,7 @@ import holdfast
 from holdfast.integrations.openai_agents import (
     DurableSession,
     _models,
-    _tools,
+    _tool_calls,
     install_durable_runner,
 )
 
@@ -106,7 +106,7 @@ agents.memory.SQLiteSession = BoundSession  # type: ignore[misc, assignment]
 for kind, name in (
     (_models.DurableModel, "get_response"),
     (_models.DurableModel, "stream_response"),
-    (_tools.Tools, "invoke"),
+    (_tool_calls.Tools, "invoke"),
     (DurableSession, "add_items"),
     (DurableSession, "get_items"),
 ):

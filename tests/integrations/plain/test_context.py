@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import UsageError
-from holdfast.integrations._context import Watched
+from holdfast.integrations._run_context import Watched
 
 
 @dataclass

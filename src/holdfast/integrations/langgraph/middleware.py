@@ -32,7 +32,7 @@ from langchain_core.messages import BaseMessage  # noqa: E402
 from langgraph.errors import GraphBubbleUp  # noqa: E402
 
 from holdfast.errors import StepFailed, UsageError  # noqa: E402
-from holdfast.integrations.langgraph import places, plain  # noqa: E402
+from holdfast.integrations.langgraph import places, plain_messages  # noqa: E402
 
 RECORDED = (holdfast.types.Step, holdfast.types.AsyncStep)
 EFFECTS = (holdfast.types.Effect, holdfast.types.AsyncEffect)
@@ -83,13 +83,13 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
         if holdfast.context.current_run() is None:
             return handler(request)
 
-        def call() -> plain.Data:
+        def call() -> plain_messages.Data:
             response = handler(request)
-            return _used(plain.response_data(response, request.response_format))
+            return _used(plain_messages.response_data(response, request.response_format))
 
         with _unwrapped(), holdfast.adapters.step_key(places.model_call(), unique=True):
             data = _model(**_asked(request), call=call)
-        return plain.response_from(data, request.response_format)
+        return plain_messages.response_from(data, request.response_format)
 
     async def awrap_model_call(
         self,
@@ -100,13 +100,13 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
         if holdfast.context.current_run() is None:
             return await handler(request)
 
-        async def call() -> plain.Data:
+        async def call() -> plain_messages.Data:
             response = await handler(request)
-            return _used(plain.response_data(response, request.response_format))
+            return _used(plain_messages.response_data(response, request.response_format))
 
         with _unwrapped(), holdfast.adapters.step_key(places.model_call(), unique=True):
             data = await _amodel(**_asked(request), call=call)
-        return plain.response_from(data, request.response_format)
+        return plain_messages.response_from(data, request.response_format)
 
     # --- tool calls -----------------------------------------------------------------------------
 
@@ -120,12 +120,12 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             if recording is None:
                 return handler(request)
 
-            def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
+            def call(args: Any) -> plain_messages.Data:  # noqa: ARG001  # Recorded, and known by.
                 with _bubbling():
-                    return plain.outcome_data(handler(request))
+                    return plain_messages.outcome_data(handler(request))
 
             step = recording(call)
-            return plain.outcome_from(step(request.tool_call["args"]))
+            return plain_messages.outcome_from(step(request.tool_call["args"]))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
@@ -137,12 +137,12 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             if recording is None:
                 return await handler(request)
 
-            async def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
+            async def call(args: Any) -> plain_messages.Data:  # noqa: ARG001  # Recorded, and known by.
                 with _bubbling():
-                    return plain.outcome_data(await handler(request))
+                    return plain_messages.outcome_data(await handler(request))
 
             step = recording(call)
-            return plain.outcome_from(await step(request.tool_call["args"]))
+            return plain_messages.outcome_from(await step(request.tool_call["args"]))
 
     @contextlib.contextmanager
     def _around(
@@ -169,21 +169,21 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _model_body(
-    messages: list[plain.Data],  # Recorded: what the model was asked.
+    messages: list[plain_messages.Data],  # Recorded: what the model was asked.
     model: str,  # noqa: ARG001
     tools: list[str],  # noqa: ARG001
-    call: Callable[[], plain.Data],
-) -> plain.Data:
+    call: Callable[[], plain_messages.Data],
+) -> plain_messages.Data:
     with _alone(messages), _bubbling():
         return call()
 
 
 async def _amodel_body(
-    messages: list[plain.Data],
+    messages: list[plain_messages.Data],
     model: str,  # noqa: ARG001
     tools: list[str],  # noqa: ARG001
-    call: Callable[[], Awaitable[plain.Data]],
-) -> plain.Data:
+    call: Callable[[], Awaitable[plain_messages.Data]],
+) -> plain_messages.Data:
     with _alone(messages), _bubbling():
         return await call()
 
@@ -199,13 +199,13 @@ def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
         messages.insert(0, request.system_message)
     model: Any = request.model
     return {
-        "messages": plain.conversation(messages),
+        "messages": plain_messages.conversation(messages),
         "model": str(getattr(model, "model_name", None) or getattr(model, "model", "")),
         "tools": [_tool_name(tool) for tool in request.tools],
     }
 
 
-def _used(data: plain.Data) -> plain.Data:
+def _used(data: plain_messages.Data) -> plain_messages.Data:
     """Say what the call used."""
     for message in data["messages"]:
         usage = message.get("usage_metadata")

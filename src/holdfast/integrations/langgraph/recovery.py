@@ -18,8 +18,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 import holdfast
 from holdfast.errors import UsageError
-from holdfast.integrations.langgraph import plain
-from holdfast.integrations.langgraph.reading import RUN
+from holdfast.integrations.langgraph import plain_messages
+from holdfast.integrations.langgraph.checkpoints import RUN
 from holdfast.integrations.langgraph.threads import Graph, Saver, Thread, adrive, drive
 from holdfast.integrations.langgraph.turns import turn
 
@@ -32,7 +32,7 @@ def durable_graph(
     graph: Graph,
     *,
     saver: Saver | Callable[[], Saver] | None = None,
-    result: Result = plain.state_data,
+    result: Result = plain_messages.state_data,
     config: RunnableConfig | None = None,
     awaits: Literal[False] = False,
     **options: Any,
@@ -43,7 +43,7 @@ def durable_graph(
     graph: Graph,
     *,
     saver: Saver | Callable[[], Saver] | None = None,
-    result: Result = plain.state_data,
+    result: Result = plain_messages.state_data,
     config: RunnableConfig | None = None,
     awaits: Literal[True],
     **options: Any,
@@ -53,7 +53,7 @@ def durable_graph(
     graph: Graph,
     *,
     saver: Saver | Callable[[], Saver] | None = None,
-    result: Result = plain.state_data,
+    result: Result = plain_messages.state_data,
     config: RunnableConfig | None = None,
     awaits: bool = False,
     **options: Any,

@@ -24,13 +24,13 @@ from langgraph.checkpoint.base import (
 )
 
 import holdfast
-from holdfast.integrations.langgraph import clearing, reading
+from holdfast.integrations.langgraph import checkpoints, removal
 from holdfast.integrations.langgraph.blobs import Packer, Seen, check_serializer
+from holdfast.integrations.langgraph.blocking_calls import blocking
+from holdfast.integrations.langgraph.checkpoint_rows import Kept, Reader
+from holdfast.integrations.langgraph.checkpoints import Reading, config_of, doc_of, place_of
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.reading import Reading, config_of, doc_of, place_of
-from holdfast.integrations.langgraph.rows import Kept, Reader
 from holdfast.integrations.langgraph.shelf import Shelf
-from holdfast.integrations.langgraph.waiting import blocking
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -154,7 +154,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove all of a thread."""
-        blocking(lambda: clearing.remove_all(self._shelf, str(thread_id)))
+        blocking(lambda: removal.remove_all(self._shelf, str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints whose metadata name one of these runs: as `run_id`, or as the run of
@@ -162,14 +162,16 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         named = {str(run_id) for run_id in run_ids}
 
         def chosen(there: Iterable[Kept]) -> Iterable[Kept]:
-            return [it for it in there if reading.runs_of(it.doc) & named]
+            return [it for it in there if checkpoints.runs_of(it.doc) & named]
 
         def work() -> None:
             for thread in sorted({it.thread for it in self._shelf.places() if is_concerned(it)}):
-                clearing.remove(self._shelf, thread, chosen)
+                removal.remove(self._shelf, thread, chosen)
 
         def is_concerned(place: Place) -> bool:
-            return reading.patiently(lambda: any(chosen(Reader(self._shelf.memory, place).all())))
+            return checkpoints.patiently(
+                lambda: any(chosen(Reader(self._shelf.memory, place).all()))
+            )
 
         if named:
             blocking(work)
@@ -183,22 +185,22 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             )
 
         def older(there: list[Kept]) -> Iterable[Kept]:
-            kept = {it.id for it in clearing.needed_for_deltas(there)}
+            kept = {it.id for it in removal.needed_for_deltas(there)}
             return [it for it in there if it.id not in kept]
 
         def work() -> None:
             for thread_id in thread_ids:
                 if strategy == "delete":
-                    clearing.remove_all(self._shelf, str(thread_id))
+                    removal.remove_all(self._shelf, str(thread_id))
                 else:
-                    clearing.remove(self._shelf, str(thread_id), older)
+                    removal.remove(self._shelf, str(thread_id), older)
 
         blocking(work)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints of a thread, with what was written after them."""
         source, target = str(source_thread_id), str(target_thread_id)
-        blocking(lambda: reading.patiently(lambda: clearing.copy(self._shelf, source, target)))
+        blocking(lambda: checkpoints.patiently(lambda: removal.copy(self._shelf, source, target)))
 
     # -- awaited -------------------------------------------------------------------------------
 

@@ -26,10 +26,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import holdfast
-from holdfast.integrations.langgraph import keys, patches, squeezing
+from holdfast.integrations.langgraph import compression, keys, patches
 from holdfast.integrations.langgraph.blobs import refs
-from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.rows import (
+from holdfast.integrations.langgraph.checkpoint_rows import (
     Bytes,
     Changed,
     Doc,
@@ -41,7 +40,8 @@ from holdfast.integrations.langgraph.rows import (
     doc_refs,
     opened,
 )
-from holdfast.integrations.langgraph.squeezing import parts
+from holdfast.integrations.langgraph.compression import parts
+from holdfast.integrations.langgraph.keys import Place
 
 FAR = 8
 """A document is written whole when what changed since takes so many times its size."""
@@ -209,7 +209,7 @@ class Shelf:
                 return
             needed = {ref for it in new for ref in refs(it[2])}
             values = element_rows(place.thread, {ref: elements(ref) for ref in needed})
-            values |= parts(key, squeezing.row({"t": task, "w": rows}))
+            values |= parts(key, compression.row({"t": task, "w": rows}))
             if self.memory.update(values, if_version={key: version}):
                 return
             found = self.memory.item(key)
@@ -276,7 +276,7 @@ def row_of(checkpoint_id: str, parent: str | None, doc: Any, size: int, changes:
         row["n"] = changes
     if not keys.is_ordered(keys.newest_first(checkpoint_id)):
         row["i"] = checkpoint_id
-    return squeezing.row(row)
+    return compression.row(row)
 
 
 def whole(kept: Kept) -> bytes:
@@ -289,7 +289,7 @@ def element_rows(thread: str, elements: Mapping[str, tuple[str, bytes]]) -> dict
     rows: dict[str, Any] = {}
     for ref, (kind, data) in elements.items():
         key = keys.elements(thread) + ref
-        fewer = squeezing.squeezed(data)
+        fewer = compression.squeezed(data)
         rows |= parts(key, fewer if len(fewer) < len(data) else data)
         rows[key] = [kind, len(data), rows[key]]
     return rows

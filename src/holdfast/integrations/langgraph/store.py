@@ -33,9 +33,9 @@ from langgraph.store.base import (
 from langgraph.store.base.embed import ensure_embeddings, get_text_at_path, tokenize_path
 
 import holdfast
-from holdfast.integrations.langgraph import searching
+from holdfast.integrations.langgraph import search_filters
+from holdfast.integrations.langgraph.blocking_calls import blocking
 from holdfast.integrations.langgraph.keys import digest
-from holdfast.integrations.langgraph.waiting import blocking
 
 NAMESPACE = "langgraph-store"
 """The memory of the store that has the items."""
@@ -136,7 +136,7 @@ class HoldfastStore(BaseStore):
 
     def _batch(self, ops: Sequence[Op], vectors: Vectors, asked: Vectors) -> list[Result]:
         for op in ops:
-            searching.check_labels(op)
+            search_filters.check_labels(op)
         results: list[Result] = [self._read(op, asked) for op in ops]
         self._put({_key(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}, vectors)
         return results
@@ -148,7 +148,7 @@ class HoldfastStore(BaseStore):
             return self._search(op, vectors)
         if isinstance(op, ListNamespacesOp):
             rows = self._under(_shared_prefix(op))
-            return searching.namespaces((it.namespace for it in rows), op)
+            return search_filters.namespaces((it.namespace for it in rows), op)
         if isinstance(op, PutOp):
             return None
         raise holdfast.errors.UsageError(f"a store knows no operation {type(op).__name__}")
@@ -192,7 +192,7 @@ class HoldfastStore(BaseStore):
             it
             for it in self._under(tuple(op.namespace_prefix))
             if all(
-                searching.fits(searching.at(it.row["v"], key), by)
+                search_filters.fits(search_filters.at(it.row["v"], key), by)
                 for key, by in (op.filter or {}).items()
             )
         ]
@@ -201,7 +201,9 @@ class HoldfastStore(BaseStore):
             query = vectors[op.query]
             for it in fitting:
                 if it.row.get("x"):
-                    scores[it.key] = max(searching.likeness(query, kept) for kept in it.row["x"])
+                    scores[it.key] = max(
+                        search_filters.likeness(query, kept) for kept in it.row["x"]
+                    )
         fitting.sort(key=lambda it: it.row["u"], reverse=True)
         fitting.sort(key=lambda it: scores.get(it.key, -2.0), reverse=True)
         page = fitting[op.offset : op.offset + op.limit]
@@ -248,7 +250,7 @@ class HoldfastStore(BaseStore):
         if op.ttl is not None:
             row["t"] = op.ttl
         if texts := self._texts_of(op):
-            row["x"] = [searching.packed(vectors[text]) for text in texts]
+            row["x"] = [search_filters.packed(vectors[text]) for text in texts]
         return row
 
     # -- meaning -------------------------------------------------------------------------------

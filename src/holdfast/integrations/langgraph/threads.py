@@ -21,9 +21,9 @@ import holdfast
 from holdfast.adapters import as_step, step_key
 from holdfast.errors import RunNotFound, UsageError
 from holdfast.integrations.langgraph import places
-from holdfast.integrations.langgraph.asking import Question
+from holdfast.integrations.langgraph.checkpoints import RUN
+from holdfast.integrations.langgraph.interrupts import Question
 from holdfast.integrations.langgraph.keys import thread_digest
-from holdfast.integrations.langgraph.reading import RUN
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]

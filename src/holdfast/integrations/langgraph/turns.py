@@ -15,9 +15,9 @@ from langgraph.types import Command, StateSnapshot
 
 import holdfast
 from holdfast.errors import Rejected, UsageError
-from holdfast.integrations._approving import SHOWN
-from holdfast.integrations.langgraph.asking import Question
-from holdfast.integrations.langgraph.reading import RUN
+from holdfast.integrations._tool_questions import SHOWN
+from holdfast.integrations.langgraph.checkpoints import RUN
+from holdfast.integrations.langgraph.interrupts import Question
 from holdfast.integrations.langgraph.threads import Script, Thread
 
 

@@ -9,8 +9,8 @@ from mcp.server.mcpserver import MCPServer
 
 import holdfast
 from holdfast.errors import UsageError
-from holdfast.integrations.mcp.acting import add_acting
-from holdfast.integrations.mcp.reading import add_reading
+from holdfast.integrations.mcp.decision_tools import add_acting
+from holdfast.integrations.mcp.view_tools import add_reading
 
 INSTRUCTIONS = """\
 This server shows the runs of a Holdfast store: durable runs of AI agents, with their steps, effects, \

@@ -15,8 +15,8 @@ from agents.run import AgentRunner
 
 import holdfast
 from holdfast.errors import Rejected
-from holdfast.integrations._approving import ask_about
 from holdfast.integrations._names import fitting
+from holdfast.integrations._tool_questions import ask_about
 from holdfast.integrations.openai_agents._lines import line
 
 

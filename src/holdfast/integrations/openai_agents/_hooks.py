@@ -31,9 +31,9 @@ from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations.openai_agents._answers import plain_response, rebuilt_response
 from holdfast.integrations.openai_agents._approvals import AskingRunner
 from holdfast.integrations.openai_agents._lines import line
+from holdfast.integrations.openai_agents._model_streams import Asking, Ended, finished, streamed
 from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_usage
-from holdfast.integrations.openai_agents._streams import Asking, Ended, finished, streamed
-from holdfast.integrations.openai_agents._tools import Effects, Tools, check_error, checked
+from holdfast.integrations.openai_agents._tool_calls import Effects, Tools, check_error, checked
 
 _RUN_LOOP = "agents.run_internal.run_loop"
 _EXECUTION = "agents.run_internal.tool_execution"

@@ -13,9 +13,9 @@ from holdfast.integrations._needs import needs
 
 needs("pydantic-ai-slim", extra="pydantic-ai")
 
-from holdfast.integrations.pydantic_ai import _names  # noqa: E402 - said first what to install
+from holdfast.integrations.pydantic_ai import _upstream_names  # noqa: E402 - said first what to install
 
-_names.check()
+_upstream_names.check()
 
 from holdfast.integrations.pydantic_ai._durable import Durable  # noqa: E402 - and what it must have
 

@@ -36,9 +36,9 @@ from pydantic_ai.toolsets import FunctionToolset
 import holdfast
 from holdfast.adapters import as_effect, as_step, step_key
 from holdfast.errors import NotSerializable, Rejected, StepFailed, UsageError
-from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations._relay import Left
+from holdfast.integrations._run_context import Watched, advised, restoring, takes_context
 from holdfast.integrations.pydantic_ai import _plain, _streams
 from holdfast.types import AsyncEffect, AsyncStep, Effect, Step
 

@@ -36,7 +36,7 @@ from pydantic_ai.toolsets import (
 import holdfast
 from holdfast.adapters import step_key
 from holdfast.errors import Rejected
-from holdfast.integrations._approving import ask_about
+from holdfast.integrations._tool_questions import ask_about
 from holdfast.integrations.pydantic_ai import _streams
 from holdfast.integrations.pydantic_ai._backend import (
     METADATA,

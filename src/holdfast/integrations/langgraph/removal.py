@@ -15,10 +15,10 @@ from typing import Any
 from holdfast.errors import StoreError
 from holdfast.integrations.langgraph import keys
 from holdfast.integrations.langgraph.blobs import refs
+from holdfast.integrations.langgraph.checkpoint_rows import Entry, Kept, Reader, doc_refs
+from holdfast.integrations.langgraph.compression import parts
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.rows import Entry, Kept, Reader, doc_refs
 from holdfast.integrations.langgraph.shelf import TRIES, Shelf, whole
-from holdfast.integrations.langgraph.squeezing import parts
 
 AT_ONCE = 500
 """So many rows are removed in one update."""

@@ -10,8 +10,8 @@ from mcp_types import ToolAnnotations
 import holdfast
 from holdfast import NOT_DONE, Budget, Done
 from holdfast.errors import UsageError
-from holdfast.integrations.mcp.reading import told
 from holdfast.integrations.mcp.shown import answer, is_seen_whole, one_line
+from holdfast.integrations.mcp.view_tools import told
 from holdfast.types import Failed, NotDone
 
 ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)

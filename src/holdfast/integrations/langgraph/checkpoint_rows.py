@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import holdfast
-from holdfast.integrations.langgraph import keys, patches, squeezing
+from holdfast.integrations.langgraph import compression, keys, patches
 from holdfast.integrations.langgraph.blobs import refs
 from holdfast.integrations.langgraph.keys import Place
 
@@ -192,8 +192,8 @@ class Values:
         found = self._remembered.get(key)
         if found is None:
             kind, length, data = self._row(key)
-            data = squeezing.joined(key, data, self._row)
-            data = data if len(data) == length else squeezing.unsqueezed(data, length)
+            data = compression.joined(key, data, self._row)
+            data = data if len(data) == length else compression.unsqueezed(data, length)
             self._remembered.add(key, kind, data)
             found = kind, data
         return found
@@ -210,8 +210,8 @@ class Changed(holdfast.errors.Corrupt):
 
 def opened(memory: holdfast.types.Memory, entry: Entry) -> Row:
     """Return what is in the row of a checkpoint, or of what a task wrote."""
-    data = squeezing.joined(entry.key, entry.value, lambda key: present(memory, key))
-    return dict(squeezing.row_value(data))
+    data = compression.joined(entry.key, entry.value, lambda key: present(memory, key))
+    return dict(compression.row_value(data))
 
 
 def present(memory: holdfast.types.Memory, key: str) -> Any:

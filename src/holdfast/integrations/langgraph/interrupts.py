@@ -18,7 +18,7 @@ import msgspec
 from langgraph.types import Interrupt
 
 from holdfast.errors import Rejected
-from holdfast.integrations._approving import SHOWN, TEXT_MAX_CHARS, cut
+from holdfast.integrations._tool_questions import SHOWN, TEXT_MAX_CHARS, cut
 
 
 @dataclass(frozen=True)

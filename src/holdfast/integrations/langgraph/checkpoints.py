@@ -13,8 +13,8 @@ from uuid import UUID
 from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id, get_checkpoint_metadata
 
 from holdfast.integrations.langgraph.blobs import Packer, Unpacker, refs
+from holdfast.integrations.langgraph.checkpoint_rows import Changed, Doc, Kept, Values, doc_refs
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.rows import Changed, Doc, Kept, Values, doc_refs
 from holdfast.integrations.langgraph.shelf import Shelf
 
 if TYPE_CHECKING:

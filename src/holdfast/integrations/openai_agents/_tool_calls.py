@@ -18,9 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 import holdfast
 from holdfast.errors import NotSerializable, UsageError
-from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._names import fitting
 from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
+from holdfast.integrations._run_context import Watched, advised, restoring, takes_context
 from holdfast.integrations.openai_agents._lines import inside, line
 
 Effects = Sequence[holdfast.types.Effect[..., Any] | holdfast.types.AsyncEffect[..., Any] | str]
