@@ -14,9 +14,9 @@ from holdfast.integrations._needs import needs
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.middleware import DurableMiddleware
-    from holdfast.integrations.langgraph.recovery import durable_graph
     from holdfast.integrations.langgraph.saver import HoldfastSaver
     from holdfast.integrations.langgraph.store import HoldfastStore
+    from holdfast.integrations.langgraph.turns import durable_graph
 
 for _package in ("langgraph", "langgraph-checkpoint"):
     needs(_package, extra="langgraph")
@@ -25,7 +25,7 @@ _MODULES = {
     "DurableMiddleware": "middleware",
     "HoldfastSaver": "saver",
     "HoldfastStore": "store",
-    "durable_graph": "recovery",
+    "durable_graph": "turns",
 }
 
 __all__ = ["DurableMiddleware", "HoldfastSaver", "HoldfastStore", "durable_graph"]
