@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast._engine.journal import digest
-from holdfast._engine.values import codec, fast_path
+from holdfast._engine.values import chunks, codec
 from holdfast._engine.values.chunks import Values
 from holdfast.errors import NotSerializable
 
@@ -25,7 +25,7 @@ dicts = st.dictionaries(st.text(max_size=8) | st.integers(0, 3), scalars, max_si
 
 @given(dicts)
 def test_the_short_way_gives_what_the_long_way_gives(value: dict[Any, Any]) -> None:
-    node, form = fast_path.node_of(value), fast_path.digest_of(value)
+    node, form = chunks.flat_node_of(value), chunks.flat_digest_of(value)
     if node is not None:
         assert node == codec.encode(value, "value")
         assert codec.same(codec.decode(node), value)
@@ -48,13 +48,13 @@ def test_values_are_the_same_either_way(value: dict[Any, Any]) -> None:
 
 def test_small_flat_values_go_the_short_way() -> None:
     assert (
-        fast_path.node_of({"text": "x" * 150, "n": 1, "ok": True, "at": 1.5, "no": None})
+        chunks.flat_node_of({"text": "x" * 150, "n": 1, "ok": True, "at": 1.5, "no": None})
         is not None
     )
 
 
 @pytest.mark.parametrize("value", [{"a": "\ud800"}, {"\ud800": 1}])
 def test_a_lone_surrogate_is_refused_either_way(value: dict[str, Any]) -> None:
-    assert fast_path.node_of(value) is None
+    assert chunks.flat_node_of(value) is None
     with pytest.raises(NotSerializable):
         Values(lambda _number: {}).encode(value, "value")

@@ -26,7 +26,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast._engine.journal.digest import Digester, list_end, list_state
-from holdfast._engine.values import fast_path
 from holdfast._engine.values.class_codecs import class_of
 from holdfast._engine.values.class_registry import KNOWN, Known
 from holdfast._engine.values.node_parts import from_json
@@ -77,7 +76,7 @@ class Values:
         if self.redact is not None:
             value = redacted(value, path, self.redact, self.known)
         if self.inline_limit == INLINE_LIMIT_BYTES:
-            node = fast_path.node_of(value)
+            node = flat_node_of(value)
             if node is not None:
                 return node
         return self._write(value, path, copying=False)[0]
@@ -88,11 +87,11 @@ class Values:
             value = redacted(value, path, self.redact, self.known)
         if self.inline_limit == INLINE_LIMIT_BYTES:
             if class_of(value) is not dict:
-                node = fast_path.scalar_node_of(value)
+                node = scalar_node_of(value)
                 if node is not None:
                     return node, value
             else:
-                node = fast_path.node_of(value)
+                node = flat_node_of(value)
                 if node is not None:
                     return node, dict(value)  # type: ignore[call-overload]  # it is a dict of scalars
         return self._write(value, path, copying=True)
@@ -102,7 +101,7 @@ class Values:
 
     def digest(self, value: object, path: str = "value") -> bytes:
         """`digest.digest(value)`, but fast for a list that has grown."""
-        return fast_path.digest_of(value) or ListDigester(self).digest(value, path)
+        return flat_digest_of(value) or ListDigester(self).digest(value, path)
 
     def take_fresh(self) -> list[tuple[int, bytes]]:
         """The chunks that are not stored yet; they count as handed over."""
@@ -480,3 +479,71 @@ class Growth(NamedTuple):
             marks[-STATES_KEPT - 1].state = None
         at_the_end = self.fitting == len(self.trunk.marks)
         return Trunk(raw, marks, typed=typed), self.trunk if at_the_end else None
+
+
+# -- the fast path of small flat values --------------------------------------------------------
+# A dict of a few scalars, which most arguments and results are, takes a short way. It gives byte for byte
+# what the long way gives; a test compares them.
+
+
+ITEMS_MAX: Final = 16
+TEXT_MAX_CHARS: Final = 400
+NODE_MAX_BYTES: Final = 500
+"""Below the size from which on a value is stored apart."""
+INT_MAX: Final = 2**53
+
+_to_json = msgspec.json.Encoder().encode
+_sorted_json = msgspec.json.Encoder(order="deterministic").encode
+
+
+def flat_node_of(value: Any) -> bytes | None:
+    """Return the node of a small flat dict, or None: go the long way."""
+    if not _is_flat(value):
+        return None
+    try:
+        node = b'{"plain":%b}' % _to_json(value)
+    except UnicodeEncodeError:
+        return None
+    return node if len(node) < NODE_MAX_BYTES else None
+
+
+def scalar_node_of(value: Any) -> bytes | None:
+    """Return the node of a small scalar, or None: go the long way."""
+    kind = class_of(value)
+    if value is None or kind is bool or (kind is int and -INT_MAX <= value <= INT_MAX):
+        return _to_json(value)
+    return None
+
+
+def flat_digest_of(value: Any) -> bytes | None:
+    """Return the digest of a small flat dict, or None: go the long way."""
+    if not _is_flat(value):
+        return None
+    try:
+        form = _sorted_json(value)
+    except UnicodeEncodeError:
+        return None
+    if len(form) >= NODE_MAX_BYTES:
+        return None
+    return hashlib.blake2b(form + b"\n", digest_size=16).digest()
+
+
+def _is_flat(value: Any) -> bool:
+    if class_of(value) is not dict or len(value) > ITEMS_MAX:
+        return False
+    for key, part in value.items():
+        if type(key) is not str:
+            return False
+        kind = class_of(part)
+        if kind is str:
+            if len(part) > TEXT_MAX_CHARS:
+                return False
+        elif kind is int:
+            if not -INT_MAX <= part <= INT_MAX:
+                return False
+        elif kind is float:
+            if part - part != 0:  # NaN and the infinities
+                return False
+        elif part is not None and kind is not bool:
+            return False
+    return True
