@@ -127,6 +127,8 @@ class Engine:
         """What this process says of itself with each pulse (JSON)."""
         self.doorway = Doorway()
         self.listener = Listener(self.kept)
+        if self.closed:
+            self.listener.close()
         self.postman = Postman(self)
         self.worker: ActiveWorker | None = None
         self._owner: int | None = None
