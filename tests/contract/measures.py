@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast._features.measures.model import MINUTE_US, Counts, Measure
+from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._features.measures.model import MINUTE_US
 from tests.contract.ground import ODD_STRINGS, Ground, new_run
 
 FULL = Counts(

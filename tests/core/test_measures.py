@@ -12,12 +12,11 @@ from hypothesis import given, strategies as st
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._features.measures.model import (
     LAST,
     MINUTE_US,
     WIDTH,
-    Counts,
-    Measure,
     bounds,
     bucket_of,
     merged,

@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import holdfast
-from holdfast._features.measures.model import Counts, Measure, merged
+from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._features.measures.model import merged
 from holdfast._operator.read.trends import trends
 from tests.crash.harness import BOTH_STORES, World, wait_for
 

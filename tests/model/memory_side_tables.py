@@ -12,9 +12,8 @@ import msgspec
 from holdfast._engine.journal import changes
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import Memo, Message, MessageRow, Pot, Question, RunRow
-from holdfast._features.measures import store as measure_rows
-from holdfast._features.measures.model import Measure
-from holdfast._stores import claim_rules, lineage
+from holdfast._engine.telemetry.measures import Measure
+from holdfast._stores import claim_rules, lineage, measure_rows
 from holdfast._stores.contract import Measured, Posted
 from holdfast.errors import RunNotFound
 

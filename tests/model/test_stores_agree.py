@@ -27,7 +27,7 @@ from holdfast._engine.journal.changes import (
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.lifecycle import ENDED, Status
 from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, Write
-from holdfast._features.measures.model import Counts, Measure
+from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._features.retention import store as sweeping
 from holdfast._stores.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
 from holdfast._stores.sqlite.sqlite_store import SqliteStore

@@ -15,7 +15,8 @@ import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
-from holdfast._features.measures.model import MINUTE_US, Counts, Measure, bucket_of, minute_of
+from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._features.measures.model import MINUTE_US, bucket_of, minute_of
 from holdfast._operator.act.garbage_collection import collect
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.trends_command import BARS, PLAIN, SIGNALS, line

@@ -26,7 +26,8 @@ from holdfast._engine.journal.changes import (
 )
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, RunRow, Write
-from holdfast._features.measures.model import MINUTE_US, Counts, Measure
+from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._features.measures.model import MINUTE_US
 from holdfast._stores.contract import (
     Committed,
     Fenced,

@@ -14,7 +14,8 @@ import pytest
 
 import holdfast
 from holdfast import Retry, effect, flow, step, testing
-from holdfast._features.measures.model import MINUTE_US, Counts, Measure, merged
+from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._features.measures.model import MINUTE_US, merged
 from holdfast._features.measures.runtime import IDLE_US, measuring as measuring_of
 from holdfast.context import record_usage
 from holdfast.errors import RunFailed, RunHeld, StoreFailed

@@ -16,7 +16,7 @@ from holdfast._engine.journal.changes import (
 )
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, Write
-from holdfast._features.measures.model import Counts, Measure
+from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._stores.contract import Limits, Measured, NewRun, Query, ScheduleRow
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import HoldfastError

@@ -32,9 +32,12 @@ def test_the_package_keeps_its_layers():
 
 
 def test_no_exception_is_left_over():
-    """Each import that may still point up is there: the list shrinks with what was mended."""
+    """Only the top package and the command line may import what stands above them or beside them,
+    and each exception is of use."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     floors = next(rules for rules in contracts["contracts"] if rules["id"] == "floors")
+    may_import = ("holdfast -> ", "holdfast._operator.cli.** -> ")
+    assert [] == [rule for rule in floors["ignore_imports"] if not rule.startswith(may_import)]
     graph = import_graph()
     named = [rule.split(" -> ") for rule in floors["ignore_imports"] if "*" not in rule]
     assert [] == [f"{a} -> {b}" for a, b in named if b not in graph.get(a, ())]

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Done
 from holdfast._engine.journal.rows import Memo, Pot
-from holdfast._features.measures.model import Counts, Measure
+from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._stores.contract import Limits, Wanted
 from holdfast._stores.sqlite import migrations
 from holdfast._stores.sqlite.sqlite_store import SqliteStore

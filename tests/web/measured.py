@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 import random
 
-from holdfast._features.measures.model import MINUTE_US, Counts, Measure, bucket_of, minute_of
+from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._features.measures.model import MINUTE_US, bucket_of, minute_of
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
 MINUTES = 24 * 60

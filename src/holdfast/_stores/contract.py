@@ -24,7 +24,7 @@ from holdfast._engine.journal.rows import (
     RunRow,
     Write,
 )
-from holdfast._features.measures.model import Measure
+from holdfast._engine.telemetry.measures import Measure
 from holdfast._stores.structs import (
     LOST_END,
     Again,

@@ -10,7 +10,7 @@ import msgspec
 from holdfast._engine.journal.entries import Draft, Entry
 from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.journal.rows import KeyState, Lease, Message, Pot, Question, Refused, RunRow
-from holdfast._features.measures.model import Measure
+from holdfast._engine.telemetry.measures import Measure
 
 
 class NewRun(msgspec.Struct):

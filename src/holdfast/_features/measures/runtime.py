@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.rows import RunRow, Write
-from holdfast._features.measures.model import MINUTE_US, Counts, Measure, minute_of
+from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._features.measures.model import MINUTE_US, minute_of
 from holdfast._features.measures.tally import Tally
 from holdfast._runtime import log as logs
 from holdfast._runtime.feature import CommitListener

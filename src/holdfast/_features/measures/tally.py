@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._features.budgets.model import nanos
-from holdfast._features.measures.model import MINUTE_US, Counts, Measure, minute_of, note
+from holdfast._features.measures.model import MINUTE_US, minute_of, note
 
 ENDS = {
     Kind.RUN_COMPLETED: "completed",

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from holdfast._engine.journal import changes
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import Applied, Memo, Message, MessageRow, Pot, Question, RunRow
-from holdfast._features.measures import store as measure_rows
-from holdfast._features.measures.model import Measure
-from holdfast._stores import claim_rules, lookups, row_codec, side_rows
+from holdfast._engine.telemetry.measures import Measure
+from holdfast._stores import claim_rules, lookups, measure_rows, row_codec, side_rows
 from holdfast._stores.contract import Measured, Posted
 from holdfast._stores.lookups import Fetch
 from holdfast._stores.postgres.fork_origins import has_fork

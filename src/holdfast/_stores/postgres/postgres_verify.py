@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast._features.measures import store as measure_rows
-from holdfast._stores import row_codec, side_rows
+from holdfast._stores import measure_rows, row_codec, side_rows
 from holdfast._stores.contract import Damage, Progress
 from holdfast._stores.postgres.postgres_database import Database, Work
 from holdfast._stores.postgres.postgres_queries import fetch_with, packed_row

@@ -16,9 +16,8 @@ import msgspec
 from holdfast._engine.journal import changes
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import SEQ_BITS, SEQ_MASK, Memo, Message, Pot, Question, RunRow
-from holdfast._features.measures import store as measure_rows
-from holdfast._features.measures.model import Measure
-from holdfast._stores import claim_rules, lineage, lookups, row_codec, side_rows
+from holdfast._engine.telemetry.measures import Measure
+from holdfast._stores import claim_rules, lineage, lookups, measure_rows, row_codec, side_rows
 from holdfast._stores.contract import Measured, Posted
 from holdfast._stores.sqlite.apsw_types import Connection
 from holdfast._stores.sqlite.sqlite_database import Q

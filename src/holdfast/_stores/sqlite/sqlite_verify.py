@@ -12,13 +12,13 @@ from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.lifecycle import status_of
 from holdfast._engine.journal.rows import SEQ_BITS, SEQ_MASK, RunRow
-from holdfast._features.measures import store as measure_rows
 from holdfast._stores import (
     claim_rules,
     fleet_rows,
     journal_reader,
     lineage,
     lookups,
+    measure_rows,
     row_codec,
     side_rows,
 )

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS
-from holdfast._features.measures.model import Counts, Measure
+from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._stores.structs import Measured
 from holdfast.errors import Corrupt
 
