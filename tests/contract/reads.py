@@ -207,7 +207,7 @@ class Reading(Ground):
         owner = store.register_owner()
         lease = self.claimed("r", owner, store)
         assert isinstance(store.append([Write(lease, [step()])])[0], Committed)
-        with pytest.raises(StoreLostData, match="adopt"):
+        with pytest.raises(StoreLostData, match="accept-data-loss"):
             store.append([Write(lease, [intent()])])
         outcomes = store.append([Write(lease, [step("t")]), Write(lease, [intent()])])
         assert [type(outcome) for outcome in outcomes] == [Committed, Broken]

@@ -47,7 +47,16 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def copier(source: str, target: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "holdfast._operator.cli", "copy", source, target, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast._operator.cli",
+        "store",
+        "move",
+        source,
+        target,
+        "--json",
+    ]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
@@ -88,7 +97,7 @@ def test_two_hundred_runs_move_through_kills(world: World, payments: Client, tar
     said, complaints = process.communicate()
     assert process.returncode == 0, said + complaints
     answer = json.loads(said)
-    assert answer["runs"]["copied"] + answer["runs"]["there already"] == TOTAL
+    assert answer["runs"]["moved"] + answer["runs"]["there already"] == TOTAL
 
     ended = world.run("moving.py", "finish", PER_STATE, url=target, source=source)
 

@@ -46,12 +46,12 @@ def test_it_is_stopped_looked_at_and_paid_for_or_not(world: World):
         world.says("held: budget", world.paste("runs --held budget"))
         assert "careless" in world.paste("runs --finding runaway_cost")
         world.paste("trends")
-        world.paste("queue QUEUE --pause", QUEUE="agents")
+        world.paste("queues pause QUEUE", QUEUE="agents")
         world.paste("pause", RUN="careless")
         assert "$0.80 of $1.00" in world.paste("show", RUN="careful")
         assert world.did("paid") == 2
 
-        world.paste("queue QUEUE --unpause", QUEUE="agents")
+        world.paste("queues resume QUEUE", QUEUE="agents")
         world.paste("raise-budget", RUN="careful", AMOUNT="2")
         world.until("careful", "completed")
         world.paste("resume", RUN="careless")

@@ -44,9 +44,9 @@ def test_damage_is_restored_and_a_lost_tail_adopted(world: World):
     with contextlib.closing(sqlite3.connect(world.folder / "holdfast.db")) as database:
         database.execute("UPDATE journal SET at_us = at_us + 1")
         database.commit()
-    assert "kim" in world.paste("verify")
+    assert "kim" in world.paste("store verify")
     assert world.shell("mkdir away && mv holdfast.db* away").returncode == 0
-    world.paste("restore", BACKUP="backup.db")
+    world.paste("store restore", BACKUP="backup.db")
     assert world.store.verify() == []
 
     # The mail is sent, and then the database of before that is put back, beside its witness.
@@ -65,7 +65,7 @@ def test_damage_is_restored_and_a_lost_tail_adopted(world: World):
     told = world.shell("holdfast runs")
     assert told.returncode == 7
     world.says("lost acknowledged commits", told.stdout + told.stderr)
-    world.paste("adopt")
+    world.paste("store accept-data-loss")
     world.paste("doctor", code=0)
     assert "kim" not in world.paste("runs --held corrupt")
     world.store.signal("kim", "go")

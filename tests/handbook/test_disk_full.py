@@ -38,12 +38,12 @@ def test_it_stops_before_the_step_and_goes_on_with_room(world: World):
     assert sum(before) < 20
 
     assert "MiB free" in world.paste("doctor")
-    world.paste("gc --older-than 30d --dry-run")
-    world.paste("gc --older-than 30d")
+    world.paste("store prune --older-than 30d --dry-run")
+    world.paste("store prune --older-than 30d")
     world.paste("run ", FLOW="report", RUN="r")
     after = [world.did(f"collected {number}") for number in range(20)]
     # The one that was under way when there was no room is collected again, and no other.
     assert sum(after) <= 21
     assert world.did("mailed") == 1
-    world.paste("verify")
+    world.paste("store verify")
     assert "completed" in world.paste("show", RUN="r")

@@ -43,7 +43,7 @@ def test_it_is_started_and_a_leaked_token_ends_at_once(world: World):
     world.program(PROGRAM)
     assert world.shell("python agent.py").returncode == 0
     port = free_port()
-    made = world.shell("holdfast token create ops --role operator --json")
+    made = world.shell("holdfast tokens create ops --role operator --json")
     leaked = json.loads(made.stdout)["token"]
     with world.background("ui", PORT=str(port)):
         world.wait(lambda: answer(port, "/health")[0] == 200)
@@ -54,10 +54,10 @@ def test_it_is_started_and_a_leaked_token_ends_at_once(world: World):
         etag = json.loads(answer(port, "/api/v1/run?id=r", leaked)[1])["etag"]
         told = answer(port, "/api/v1/run/pause?id=r", leaked, {"reason": "mine"}, etag)
         assert told[0] == 200, told
-        assert "ops" in world.paste("token list")
-        world.paste("token revoke", NAME="ops")
+        assert "ops" in world.paste("tokens list")
+        world.paste("tokens revoke", NAME="ops")
         assert answer(port, "/api/v1/runs", leaked)[0] == 401
-        world.paste("token create", NAME="other")
-        world.paste("token rotate", OTHER="other")
+        world.paste("tokens create", NAME="other")
+        world.paste("tokens rotate", OTHER="other")
     world.paste("history", RUN="r")
     assert world.actors("r") == {"ops (api, 127.0.0.1)"}

@@ -37,7 +37,7 @@ def begun(world: World, queue: str) -> int:
 def test_the_urgent_ones_are_let_through(world: World):
     world.program(PROGRAM)
     assert world.shell("python agent.py").returncode == 0
-    world.paste("queue OTHER --pause", OTHER="nightly")
+    world.paste("queues pause OTHER", OTHER="nightly")
     with world.background("worker", QUEUE="urgent"):
         world.wait(lambda: begun(world, "urgent") == 1)
         told = world.paste("queues")
@@ -45,13 +45,13 @@ def test_the_urgent_ones_are_let_through(world: World):
         assert "1/1 at once" in told
         world.paste("trends")
         assert "is full" in world.paste("explain", RUN="urgent-3")
-        world.paste("queue QUEUE --concurrency", QUEUE="urgent", LIMIT="4")
+        world.paste("queues set QUEUE --concurrency", QUEUE="urgent", LIMIT="4")
         world.wait(lambda: begun(world, "urgent") == 4)
         assert begun(world, "nightly") == 0
         (world.folder / "let-go").touch()
         for number in range(4):
             world.until(f"urgent-{number}", "completed")
-    world.paste("queue OTHER --unpause", OTHER="nightly")
+    world.paste("queues resume OTHER", OTHER="nightly")
     with world.started("holdfast worker agent.py"):
         for number in range(4):
             world.until(f"nightly-{number}", "completed")

@@ -235,7 +235,9 @@ class MemoryStore(MemoryFleet, MemoryBeside):
     ) -> Outcome:
         """Decide everything, then change everything: an error leaves nothing half done."""
         if self.world.lost and claim_rules.starts_effect(write):
-            raise StoreLostData(f"{self.world.lost}; effects wait for `holdfast adopt`")
+            raise StoreLostData(
+                f"{self.world.lost}; effects wait for `holdfast store accept-data-loss`"
+            )
         row = self.world.rows[write.lease.row.run_no]
         if not self._holds(write, row, seen.get(row.run_no, row.digest)):
             return Fenced()

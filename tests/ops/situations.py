@@ -206,7 +206,7 @@ def held_in_doubt_in_an_adopted_store() -> None:
     run(flows.adopts)  # The mail is sent, and the store that knows of it is lost.
     for file in Path().glob("holdfast.db*"):
         file.unlink()
-    cli("restore", "backup.db")
+    cli("store", "restore", "backup.db")
     store(lambda opened: opened.signal("r", "go"))
     run(flows.adopts)
 
@@ -330,7 +330,7 @@ def held_paused_by_somebody() -> None:
 )
 def held_because_it_was_moved() -> None:
     store(lambda opened: flows.plain.submit("r"))
-    cli("copy", URL, "sqlite:///there.db")
+    cli("store", "move", URL, "sqlite:///there.db")
 
 
 @leads_to(

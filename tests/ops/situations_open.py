@@ -27,8 +27,8 @@ def queued() -> None:
 
 
 @leads_to(
-    executes("plain", "search", after="holdfast queue default --unpause")
-    | {"holdfast queue default --unpause": Then("queued", "completed", "search")}
+    executes("plain", "search", after="holdfast queues resume default")
+    | {"holdfast queues resume default": Then("queued", "completed", "search")}
 )
 def queued_while_the_queue_is_paused() -> None:
     store(lambda opened: flows.plain.submit("r"))
@@ -179,8 +179,8 @@ MOVED_AWAY = "mv holdfast.db* away/"
 
 @leads_to(
     {
-        "holdfast verify": Then("queued", code=7),
-        "holdfast restore BACKUP": Then(
+        "holdfast store verify": Then("queued", code=7),
+        "holdfast store restore BACKUP": Then(
             "queued", "completed", "search", after=MOVED_AWAY, in_a_shell=True
         ),
     }

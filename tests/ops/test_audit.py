@@ -29,27 +29,31 @@ def cli(url: str, *words: str) -> str:
 
 
 def told(url: str) -> list[tuple[str, str, str]]:
-    found: Any = msgspec.json.decode(cli(url, "--json", "audit"))["audit"]
+    found: Any = msgspec.json.decode(cli(url, "--json", "store", "audit"))["audit"]
     return [(it["actor"], it["what"], it["did"]) for it in found]
 
 
 def test_i21_what_the_command_line_changes_for_many_runs_is_kept(url: str):
-    assert "Nothing was changed" in cli(url, "audit")
-    cli(url, "queue", "mail", "--concurrency", "3", "--pause")
-    secret = cli(url, "token", "create", "kim", "--role", "operator").strip()
-    cli(url, "token", "rotate", "kim")
-    cli(url, "token", "revoke", "kim")
+    assert "Nothing was changed" in cli(url, "store", "audit")
+    cli(url, "queues", "set", "mail", "--concurrency", "3")
+    cli(url, "queues", "pause", "mail")
+    secret = cli(url, "tokens", "create", "kim", "--role", "operator").strip()
+    cli(url, "tokens", "rotate", "kim")
+    cli(url, "tokens", "revoke", "kim")
     me = os_user()
     assert told(url) == [
         (me, "token kim", "revoked"),
         (me, "token kim", "rotated"),
         (me, "token kim", "created"),
         (me, "queue mail", "set"),
+        (me, "queue mail", "set"),
     ]
-    shown = cli(url, "audit")
+    shown = cli(url, "store", "audit")
     assert '"concurrency":3' in shown.replace("\n", "").replace(" ", "")
     assert secret not in shown
-    assert len(msgspec.json.decode(cli(url, "--json", "audit", "--limit", "2"))["audit"]) == 2
+    assert (
+        len(msgspec.json.decode(cli(url, "--json", "store", "audit", "--limit", "2"))["audit"]) == 2
+    )
 
 
 def test_i21_what_a_program_changes_for_many_runs_is_kept(url: str):

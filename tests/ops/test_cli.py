@@ -120,13 +120,13 @@ def test_a_table_in_a_pipe_has_one_line_per_row(url, sqlite):
 
 
 def test_a_new_queue_is_said_to_be_new(holdfast, runs):
-    typo = holdfast("queue", "mial", "--pause")
+    typo = holdfast("queues", "pause", "mial")
     assert typo.exit_code == 0
     assert "There was no queue mial before" in typo.stderr
     assert "default" in typo.stderr
-    again = holdfast("queue", "mial", "--unpause")
+    again = holdfast("queues", "resume", "mial")
     assert again.stderr == ""
-    assert holdfast("queue", "default", "--pause").stderr == ""
+    assert holdfast("queues", "pause", "default").stderr == ""
 
 
 def test_a_row_that_cannot_be_read_is_told_in_words(holdfast, runs, url):
@@ -312,27 +312,29 @@ def test_a_misspelt_run_id_names_the_nearest(holdfast, sqlite: Store):
 
 def test_verify_of_an_unknown_run_finds_no_damage(holdfast, sqlite: Store):
     Journal(sqlite, "ticket-1").completed()
-    wrong = holdfast("verify", "tiket-1")
+    wrong = holdfast("store", "verify", "tiket-1")
     assert wrong.exit_code == 6
     assert "there is no run 'tiket-1' in sqlite:" in wrong.stderr
     assert "did you mean 'ticket-1'?" in wrong.stderr
     assert "damage" not in wrong.output
-    assert as_json(holdfast("verify", "tiket-1", "--json"))["error"]["type"] == "RunNotFound"
+    assert (
+        as_json(holdfast("store", "verify", "tiket-1", "--json"))["error"]["type"] == "RunNotFound"
+    )
 
 
 # -- the store as a whole ----------------------------------------------------------------------
 
 
 def test_verify_backup_restore_adopt(holdfast, runs, tmp_path, url):
-    assert holdfast("verify").exit_code == 0
-    assert as_json(holdfast("verify", "done", "--json"))["sound"] is True
-    assert holdfast("adopt").exit_code == 0
+    assert holdfast("store", "verify").exit_code == 0
+    assert as_json(holdfast("store", "verify", "done", "--json"))["sound"] is True
+    assert holdfast("store", "accept-data-loss").exit_code == 0
     copy = str(tmp_path / "copy.db")
-    assert as_json(holdfast("backup", copy, "--json"))["bytes"] > 0
-    assert holdfast("backup", copy).exit_code == 2
-    assert holdfast("restore", copy).exit_code == 1
+    assert as_json(holdfast("store", "backup", copy, "--json"))["bytes"] > 0
+    assert holdfast("store", "backup", copy).exit_code == 2
+    assert holdfast("store", "restore", copy).exit_code == 1
     there = f"sqlite:///{tmp_path}/there.db"
-    assert holdfast("restore", copy, "--url", there).exit_code == 0
+    assert holdfast("store", "restore", copy, "--url", there).exit_code == 0
     assert len(as_json(holdfast("runs", "--url", there, "--json"))["runs"]) == 5
 
 
@@ -343,7 +345,7 @@ def test_a_store_that_lost_commits_has_a_banner(holdfast, runs, monkeypatch):
     result = holdfast("runs")
     assert result.exit_code == 7
     assert "commit 7 is missing" in result.stderr
-    assert "adopt" in result.stderr
+    assert "store accept-data-loss" in result.stderr
     assert "held" in result.stdout
     told = as_json(holdfast("show", "done", "--json"))
     assert told["warning"] == "commit 7 is missing"
@@ -362,14 +364,14 @@ def test_verify_says_of_a_store_that_lost_commits_that_they_are_missing(
     store.start(new_run("lost"), None)
     store.close()
     shutil.copy(kept, path)
-    for words in (["verify"], ["verify", "done"]):
+    for words in (["store", "verify"], ["store", "verify", "done"]):
         result = holdfast(*words)
         assert result.exit_code == 7
         assert "1 damage found" in result.stderr
         assert "the end of the store: the last 1 of" in result.stdout
         assert "which of them have lost" in result.stdout
         assert "Everything that is stored is as it was written" not in result.output
-    assert as_json(holdfast("verify", "--json"))["sound"] is False
+    assert as_json(holdfast("store", "verify", "--json"))["sound"] is False
 
 
 def test_long_commands_tell_how_far_they_are(holdfast, runs, tmp_path, monkeypatch, url):
@@ -387,14 +389,16 @@ def test_long_commands_tell_how_far_they_are(holdfast, runs, tmp_path, monkeypat
         return list(told)
 
     file, other = str(tmp_path / "done.jsonl"), f"sqlite:///{tmp_path}/other.db"
-    assert heard("verify")[-1] == ("runs", 5, 5)
-    assert heard("verify", "done") == [("runs", 1, 1)]
-    *_, (what, done, total) = heard("backup", str(tmp_path / "copy.db"))
+    assert heard("store", "verify")[-1] == ("runs", 5, 5)
+    assert heard("store", "verify", "done") == [("runs", 1, 1)]
+    *_, (what, done, total) = heard("store", "backup", str(tmp_path / "copy.db"))
     assert (what, done > 0, done) == ("pages", True, total)
-    assert heard("export", "done", file) == [("runs", 1, 1)]
-    assert heard("import", file, "--url", other) == [("runs read", 1, 1), ("runs", 1, 1)]
-    assert heard("gc", "--older-than", "0s", "--dry-run", "--url", other)[-1][0] == "runs"
-    assert heard("copy", url, other, "--run", "done") == [("runs", 1, 1)]
+    assert heard("store", "export", "done", file) == [("runs", 1, 1)]
+    assert heard("store", "import", file, "--url", other) == [("runs read", 1, 1), ("runs", 1, 1)]
+    assert (
+        heard("store", "prune", "--older-than", "0s", "--dry-run", "--url", other)[-1][0] == "runs"
+    )
+    assert heard("store", "move", url, other, "--run", "done") == [("runs", 1, 1)]
 
 
 def test_how_far_it_is_is_drawn_on_a_terminal_only():
@@ -460,8 +464,8 @@ def test_every_json_answer_parses(holdfast, runs):
         ["show", "nasty"],
         ["history", "nasty"],
         ["explain", "nasty"],
-        ["verify"],
-        ["adopt"],
+        ["store", "verify"],
+        ["store", "accept-data-loss"],
         ["resume", "nasty"],
     ):
         as_json(holdfast(*words, "--json"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -25,11 +26,15 @@ from tests.postgres.server import Server
 
 CANARY = "c4n4ry-pass"
 MODULE = "tests.ops.agent"
-LOOKING = {"runs", "show", "history", "explain", "queues", "schedules", "verify", "doctor"}
-LOOKING |= {"state", "tail", "top", "trends", "token", "completion", "audit"}
-ACTING = {"settle", "resume", "queue", "schedule", "adopt", "backup", "restore", "copy"}
+LOOKING = {"runs", "show", "history", "explain", "state", "tail", "top", "trends", "doctor"}
+LOOKING |= {"queues list", "queues show", "schedules list", "tokens list", "memory list"}
+LOOKING |= {"store verify", "store audit", "completion"}
+ACTING = {"settle", "resume", "queues pause", "queues resume", "queues set", "schedules pause"}
+ACTING |= {"schedules resume", "tokens create", "tokens rotate", "tokens revoke"}
+ACTING |= {"store accept-data-loss", "store backup", "store restore", "store move"}
 STEERING = {"questions", "answer", "approve", "signal", "cancel", "pause", "preflight", "rollback"}
-STEERING |= {"fork", "raise-budget", "memory", "export", "import", "gc"}
+STEERING |= {"fork", "raise-budget", "memory set", "memory get", "memory delete"}
+STEERING |= {"store export", "store import", "store prune"}
 EXECUTING = {"run", "worker", "demo", "ui", "mcp"}
 SPEC = (
     b'{"when":{"cron":"0 9 * * *","every_us":null,"timezone":"UTC","anchor_us":0},'
@@ -50,8 +55,16 @@ def has_schema(server: Server, database: str) -> bool:
     return bool(found[0][0])
 
 
+def command_names(group: click.Group, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from command_names(command, f"{name} ")
+        else:
+            yield before + name
+
+
 def test_every_command_is_walked_below() -> None:
-    assert set(main.commands) == LOOKING | ACTING | STEERING | EXECUTING
+    assert set(command_names(main)) == LOOKING | ACTING | STEERING | EXECUTING
 
 
 # -- a server with runs ------------------------------------------------------------------------
@@ -73,17 +86,19 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
         "show": holdfast("show", "done"),
         "history": holdfast("history", "done"),
         "explain": holdfast("explain", "held"),
-        "queues": holdfast("queues"),
-        "schedules": holdfast("schedules"),
-        "verify": holdfast("verify"),
+        "queues list": holdfast("queues"),
+        "queues show": holdfast("queues", "show", "default"),
+        "schedules list": holdfast("schedules"),
+        "memory list": holdfast("memory"),
+        "store verify": holdfast("store", "verify"),
         "doctor": holdfast("doctor", "done"),
         "state": holdfast("state", "done", "--list"),
         "tail": holdfast("tail", "done"),
         "top": holdfast("top", "--once"),
         "trends": holdfast("trends"),
-        "token": holdfast("token", "list"),
+        "tokens list": holdfast("tokens"),
         "completion": holdfast("completion", "bash"),
-        "audit": holdfast("audit"),
+        "store audit": holdfast("store", "audit"),
     }
     assert set(walked) == LOOKING
     for name, result in walked.items():
@@ -92,8 +107,8 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
     assert '{"ok":true}' in walked["show"].stdout
     assert "run_completed" in walked["history"].stdout
     assert "settle held charge --not-done" in walked["explain"].stdout
-    assert "default" in walked["queues"].stdout
-    assert "as it was written" in walked["verify"].stdout
+    assert "default" in walked["queues list"].stdout
+    assert "as it was written" in walked["store verify"].stdout
     assert "run_completed" in walked["tail"].stdout
     assert "held" in walked["top"].stdout
     for words in (["runs"], ["show", "done"], ["history", "done"], ["explain", "held"], ["queues"]):
@@ -112,19 +127,27 @@ def test_acting(
     walked = {
         "settle": holdfast("settle", "held", "charge", "--not-done"),
         "resume": holdfast("resume", "failed"),
-        "queue": holdfast("queue", "mails", "--pause"),
-        "schedule": holdfast("schedule", "nightly", "--pause"),
-        "adopt": holdfast("adopt"),
-        "backup": holdfast("backup", str(tmp_path / "copy.db")),
-        "restore": holdfast("restore", str(a_file)),
-        "copy": holdfast("copy", postgres_url, f"sqlite:///{tmp_path}/b.db", "--run", "done"),
+        "queues pause": holdfast("queues", "pause", "mails"),
+        "queues set": holdfast("queues", "set", "mails", "--concurrency", "2"),
+        "queues resume": holdfast("queues", "resume", "mails"),
+        "schedules pause": holdfast("schedules", "pause", "nightly"),
+        "schedules resume": holdfast("schedules", "resume", "nightly"),
+        "tokens create": holdfast("tokens", "create", "kim"),
+        "tokens rotate": holdfast("tokens", "rotate", "kim"),
+        "tokens revoke": holdfast("tokens", "revoke", "kim"),
+        "store accept-data-loss": holdfast("store", "accept-data-loss"),
+        "store backup": holdfast("store", "backup", str(tmp_path / "copy.db")),
+        "store restore": holdfast("store", "restore", str(a_file)),
+        "store move": holdfast(
+            "store", "move", postgres_url, f"sqlite:///{tmp_path}/b.db", "--run", "done"
+        ),
     }
     assert set(walked) == ACTING
     codes = {name: result.exit_code for name, result in walked.items()}
-    assert codes == dict.fromkeys(ACTING, 0) | {"backup": 1, "restore": 2}, walked
+    assert codes == dict.fromkeys(ACTING, 0) | {"store backup": 1, "store restore": 2}, walked
     assert "settled as not done" in walked["settle"].stdout
-    assert "pg_dump" in walked["backup"].stderr
-    assert "pg_restore" in walked["restore"].stderr
+    assert "pg_dump" in walked["store backup"].stderr
+    assert "pg_restore" in walked["store restore"].stderr
     many = holdfast("resume", "--failed", "--yes")
     assert many.exit_code == 0
 
@@ -160,20 +183,23 @@ def test_steering(
         "cancel": holdfast("cancel", "stopped", "--reason", "enough"),
         "fork": holdfast("fork", "done", "again", "--before", "search"),
         "rollback": holdfast("rollback", "done", "--plan"),
-        "memory": holdfast("memory", "set", "notes", "key", "1"),
-        "export": holdfast("export", "done", str(tmp_path / "done.jsonl")),
-        "import": holdfast("import", str(tmp_path / "done.jsonl")),
-        "gc": holdfast("gc", "--older-than", "0", "--yes"),
+        "memory set": holdfast("memory", "set", "notes", "key", "1"),
+        "memory get": holdfast("memory", "get", "notes", "key"),
+        "memory delete": holdfast("memory", "delete", "notes", "key"),
+        "store export": holdfast("store", "export", "done", str(tmp_path / "done.jsonl")),
+        "store import": holdfast("store", "import", str(tmp_path / "done.jsonl")),
+        "store prune": holdfast("store", "prune", "--older-than", "0", "--yes"),
     }
     assert set(walked) == STEERING
     for name, result in walked.items():
         assert result.exit_code == 0, (name, result.output)
     assert "is answered by" in walked["answer"].stdout
     assert "is given by" in walked["approve"].stdout
-    assert "is here already, the same" in walked["import"].stdout
+    assert "is here already, the same" in walked["store import"].stdout
     assert holdfast("show", "stopped").exit_code == 6
-    assert "run 'again' was forked from it" in walked["gc"].stdout
-    assert holdfast("memory", "get", "notes", "key").stdout.strip() == "1"
+    assert "run 'again' was forked from it" in walked["store prune"].stdout
+    assert walked["memory get"].stdout.strip() == "1"
+    assert holdfast("memory").stdout.strip() == "notes"
 
 
 # -- no store yet ------------------------------------------------------------------------------
@@ -188,12 +214,12 @@ def test_steering(
         (["show", "r"], 1),
         (["history", "r"], 1),
         (["explain", "r"], 1),
-        (["verify"], 1),
-        (["queue", "mails"], 1),
+        (["store", "verify"], 1),
+        (["queues", "show", "mails"], 1),
         (["resume", "r"], 1),
         (["settle", "r", "s", "--not-done"], 1),
-        (["schedule", "s", "--pause"], 1),
-        (["adopt"], 1),
+        (["schedules", "pause", "s"], 1),
+        (["store", "accept-data-loss"], 1),
     ],
 )
 def test_a_command_that_starts_nothing_makes_no_store(
@@ -215,7 +241,7 @@ def test_a_dry_copy_makes_no_store(
     source = f"sqlite:///{tmp_path}/a.db"
     hf.open(source, default=False).close()
     for words in ([source, postgres_url, "--dry-run"], [postgres_url, source]):
-        CliRunner().invoke(main, ["copy", *words], catch_exceptions=False)
+        CliRunner().invoke(main, ["store", "move", *words], catch_exceptions=False)
         assert not has_schema(postgres_server, postgres_database)
 
 
@@ -306,7 +332,7 @@ def test_an_address_is_shown_without_its_password(url: str, told: str) -> None:
 )
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_wrong_address_is_refused_without_its_password(url: str, options: list[str]) -> None:
-    words = ["--url", url.format(CANARY), "verify", *options]
+    words = ["--url", url.format(CANARY), "store", "verify", *options]
     result = CliRunner().invoke(main, words, catch_exceptions=False)
     assert result.exit_code == 1
     assert CANARY not in result.output

@@ -444,19 +444,26 @@ def test_a_terminal_sees_it_live(holdfast: Command, store: hf.types.Store):
 
 def test_queues_are_seen_and_changed(holdfast: Command, store: hf.types.Store):
     assert "No queue" in holdfast("queues").stdout
-    assert holdfast("queue", "mail").returncode == 2
+    assert holdfast("queues", "show", "mail").returncode == 2
+    assert holdfast("queues", "resume", "mail").returncode == 2
     submit(holdfast, "waits", "r", queue="mail")
-    set_ = holdfast("queue", "mail", "--concurrency", "5", "--rate", "100", "--per", "30")
+    set_ = holdfast(
+        "queues", "set", "mail", "--concurrency", "5", "--rate", "100", "--period", "30s"
+    )
     assert set_.returncode == 0, set_.stderr
     assert "0/5 at once, 100 in 30 s" in " ".join(set_.stdout.split())
-    paused = holdfast.json("queue", "mail", "--pause", "--rate", "none")["queue"]
-    assert (paused["paused"], paused["rate"], paused["concurrency"]) == (True, None, 5)
+    paused = holdfast.json("queues", "pause", "mail")["queue"]
+    assert (paused["paused"], paused["rate"], paused["concurrency"]) == (True, 100, 5)
     shown = holdfast("queues").stdout
     assert "paused" in shown
     assert "No worker is alive" in shown
-    assert holdfast.json("queue", "mail", "--unpause")["queue"]["paused"] is False
-    for wrong in (["--concurrency", "0"], ["--rate", "fast"], ["--per", "0"]):
-        assert holdfast("queue", "mail", *wrong).returncode == 2
+    assert holdfast.json("queues", "resume", "mail")["queue"]["paused"] is False
+    unlimited = holdfast.json("queues", "set", "mail", "--rate", "none")["queue"]
+    assert (unlimited["rate"], unlimited["concurrency"]) == (None, 5)
+    shown = holdfast.json("queues", "show", "mail")["queue"]
+    assert {**shown, "oldest_s": None} == {**unlimited, "oldest_s": None}
+    for wrong in (["--concurrency", "0"], ["--rate", "fast"], ["--period", "0"], []):
+        assert holdfast("queues", "set", "mail", *wrong).returncode == 2
 
 
 def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.types.Store):

@@ -35,7 +35,7 @@ def offered(*words: str, shell: type = ZshComplete) -> list[str]:
 
 
 def test_commands_and_options(url: str) -> None:
-    assert set(offered("st")) == {"state"}
+    assert set(offered("st")) == {"state", "store"}
     assert "--older-than" in offered("runs", "--")
     assert offered("runs", "--status", "he") == ["held"]
     assert offered("memory", "") == ["delete", "get", "list", "set"]

@@ -36,7 +36,7 @@ ASKING: dict[str, tuple[Callable[[Store], None], list[str], list[str]]] = {
     "approve": (_asks, ["r", "pay"], ["--digest DIGEST, which ", "--yes"]),
     "rollback": (_mailed, ["r"], ["--yes", "--plan"]),
     "fork": (_mailed, ["r", "again", "--before", "mail"], ["--yes"]),
-    "gc": (_mailed, ["--older-than", "0"], ["--yes", "--dry-run"]),
+    "store prune": (_mailed, ["--older-than", "0"], ["--yes", "--dry-run"]),
     "resume --failed": (_failed, ["--failed"], ["--yes"]),
     "resume --diverged": (_diverged, ["--diverged", "--flow", "pay", "--accept-change"], ["--yes"]),
 }
@@ -47,7 +47,7 @@ ASKING: dict[str, tuple[Callable[[Store], None], list[str], list[str]]] = {
 def asking(request: pytest.FixtureRequest, sqlite: Store) -> tuple[list[str], list[str]]:
     make, given, named = ASKING[request.param]
     make(sqlite)
-    return [request.param.partition(" ")[0], *given], named
+    return [*request.param.partition(" --")[0].split(), *given], named
 
 
 def invoked(url: str, words: list[str], **options: Any) -> Result:

@@ -49,7 +49,7 @@ class Pair:
         here, there = self.source._backend, self.target._backend
         store_move.check(here, there)
         wanted = run_ids or store_move.run_ids(here)
-        moved = store_move.copy_runs(here, there, wanted, actor="ann", dry_run=dry_run)
+        moved = store_move.move_runs(here, there, wanted, actor="ann", dry_run=dry_run)
         return {one.run_id: one for one in moved}
 
     def fates(self, *run_ids: str) -> dict[str, Fate]:
@@ -142,7 +142,7 @@ def journal(store: holdfast.types.Store, run_id: str) -> list[Any]:
 def test_a_run_that_is_over_is_copied_as_it_is(pair: Pair) -> None:
     result = run(pair.source, "r", "tea")
 
-    assert pair.fates() == {"r": Fate.COPIED}
+    assert pair.fates() == {"r": Fate.MOVED}
 
     assert journal(pair.target, "r") == journal(pair.source, "r")
     assert pair.target.get("r").result == result
@@ -171,9 +171,9 @@ def copy_undoing(n: int) -> int:
 def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) -> None:
     called.clear()
     copy_undoing.with_options(store=pair.source).run("r", 7)
-    assert pair.copy(dry_run=True)["r"].fate is Fate.COPIED
+    assert pair.copy(dry_run=True)["r"].fate is Fate.MOVED
     assert not pair.source.preview_rollback("r").confirm
-    assert pair.fates() == {"r": Fate.COPIED}
+    assert pair.fates() == {"r": Fate.MOVED}
     assert pair.fates() == {"r": Fate.THERE}
 
     with pytest.raises(UsageError, match="it was copied to .*: roll it back there"):
@@ -201,7 +201,7 @@ def test_a_copy_again_finds_everything_there(pair: Pair) -> None:
     run(pair.source, "a", "tea")
     report.with_options(store=pair.source).submit("b", "cake")
 
-    assert pair.fates() == {"a": Fate.COPIED, "b": Fate.COPIED}
+    assert pair.fates() == {"a": Fate.MOVED, "b": Fate.MOVED}
     assert pair.fates() == {"a": Fate.THERE, "b": Fate.THERE}
     run(pair.target, "b", "cake")
     assert pair.fates() == {"a": Fate.THERE, "b": Fate.THERE}
@@ -222,7 +222,7 @@ def test_a_queued_run_goes_on_in_the_target_only(pair: Pair) -> None:
 def test_a_run_that_stopped_mid_way_keeps_what_it_has(pair: Pair) -> None:
     stop(pair.source, "r", "doubtful tea")
 
-    assert pair.fates() == {"r": Fate.COPIED}
+    assert pair.fates() == {"r": Fate.MOVED}
 
     assert run(pair.target, "r", "doubtful tea") == "3800 sent doubtful tea"
     assert [what for what, _ in called] == ["load", "send", "send"]
@@ -395,7 +395,7 @@ def test_a_run_that_waits_for_the_key_of_another_goes_after_it(pair: Pair) -> No
     alone = pair.copy("second")["second"]
     assert (alone.fate, "run 'r' has" in alone.why) == (Fate.STAYS, True)
 
-    assert pair.fates("second", "r") == {"r": Fate.COPIED, "second": Fate.COPIED}
+    assert pair.fates("second", "r") == {"r": Fate.MOVED, "second": Fate.MOVED}
     pair.target.settle("r", "cp-keyed", holdfast.Done("ordered ordered tea"), actor="ana")
     assert run(pair.target, "second", "ordered tea") == "ordered ordered tea"
 
@@ -478,7 +478,7 @@ def test_a_copy_that_died_between_its_two_commits_is_finished_by_the_next(
     assert pair.target._backend.get("r") is None
     with pytest.raises(RunHeld, match="moved to"):
         run(pair.source, "r", topic)
-    assert pair.fates() == {"r": Fate.COPIED}
+    assert pair.fates() == {"r": Fate.MOVED}
     there = pair.target._backend.get("r")
     assert there is not None
     assert (there.status, there.held_reason, there.head) == (row.status, row.held_reason, row.head)
@@ -496,7 +496,7 @@ def test_a_run_that_is_over_is_marked_before_it_is_in_the_target(
 
     with pytest.raises(UsageError, match="it was copied to"):
         pair.source.rollback("r")
-    assert pair.fates() == {"r": Fate.COPIED}
+    assert pair.fates() == {"r": Fate.MOVED}
     there = pair.target._backend.get("r")
     assert there is not None
     assert there.waiting_on is None, "the mark is the source's"
@@ -710,17 +710,17 @@ def test_a_run_that_is_deleted_at_any_moment_is_skipped_and_not_damaged(
         if there_before:
             pair.copy(*ids)
         source = Meanwhile(here, at, lambda ids=ids: remove(here, ids))  # type: ignore[misc]
-        moved = list(store_move.copy_runs(cast("Kept", source), there, ids, actor="ann"))
+        moved = list(store_move.move_runs(cast("Kept", source), there, ids, actor="ann"))
         if ended := source.left > 0:
             break
-        assert {one.fate for one in moved} <= {Fate.COPIED, Fate.THERE, Fate.DELETED}, (at, moved)
+        assert {one.fate for one in moved} <= {Fate.MOVED, Fate.THERE, Fate.DELETED}, (at, moved)
         met |= {one.fate for one in moved}
         for one in moved:
             left = there.get(one.run_id)
             assert (left is None) == (one.fate is Fate.DELETED and not there_before)
             assert left is None or left.deleted_us is None
     assert ended
-    assert met == {Fate.DELETED, Fate.THERE if there_before else Fate.COPIED}
+    assert met == {Fate.DELETED, Fate.THERE if there_before else Fate.MOVED}
     assert list(pair.target.verify()) == []
 
 
@@ -731,7 +731,7 @@ def test_a_run_that_is_deleted_in_the_target_meanwhile_is_a_conflict(pair: Pair)
         ids = a_run_and_its_fork(pair.source, at)
         pair.copy(*ids)
         target = Meanwhile(there, at, lambda ids=ids: remove(there, ids))  # type: ignore[misc]
-        moved = list(store_move.copy_runs(here, cast("Kept", target), ids, actor="ann"))
+        moved = list(store_move.move_runs(here, cast("Kept", target), ids, actor="ann"))
         if ended := target.left > 0:
             break
         fates = {one.fate for one in moved}
@@ -756,18 +756,18 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def command(*args: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, ["copy", *args])
+    result = CliRunner().invoke(main, ["store", "move", *args])
     return result.exit_code, result.output
 
 
 def test_the_command_copies_and_says_so(files: tuple[str, str]) -> None:
-    assert command(*files, "--dry-run") == (0, "Would be copied: 3 runs.\n")
+    assert command(*files, "--dry-run") == (0, "Would be moved: 3 runs.\n")
     assert not Path(files[1].removeprefix("sqlite:///")).exists()
 
     code, said = command(*files, "--actor", "ann")
 
-    assert (code, said) == (0, "Copied and compared: 3 runs.\n")
-    assert command(*files)[1].startswith("Copied and compared: 0 runs.\nThere already")
+    assert (code, said) == (0, "Moved and compared: 3 runs.\n")
+    assert command(*files)[1].startswith("Moved and compared: 0 runs.\nThere already")
 
 
 def test_the_command_copies_memories_and_says_so(files: tuple[str, str]) -> None:
@@ -776,7 +776,7 @@ def test_the_command_copies_memories_and_says_so(files: tuple[str, str]) -> None
     said = command(*files, "--actor", "ann")
     assert said == (
         0,
-        "Copied and compared: 3 runs.\nCopied and compared: 1 value of memory 'customers'.\n",
+        "Moved and compared: 3 runs.\nCopied and compared: 1 value of memory 'customers'.\n",
     )
     again = command(*files)[1].splitlines()
     assert again[-1] == ("Copied and compared: 0 values of memory 'customers'; there already: 1.")
@@ -794,7 +794,7 @@ def test_the_command_copies_single_runs_into_a_namespace(files: tuple[str, str])
     code, said = command(*files, "--run", "queued", "--to-namespace", "other", "--json")
 
     answer = json.loads(said)
-    assert (code, answer["runs"]["copied"]) == (0, 1)
+    assert (code, answer["runs"]["moved"]) == (0, 1)
     with holdfast.open(files[1], default=False, namespace="other") as store:
         assert store.get("queued").status == "queued"
 
@@ -802,7 +802,7 @@ def test_the_command_copies_single_runs_into_a_namespace(files: tuple[str, str])
 def test_the_command_copies_between_namespaces_of_one_store(files: tuple[str, str]) -> None:
     code, said = command(files[0], files[0], "--to-namespace", "other")
 
-    assert (code, said) == (0, "Copied and compared: 3 runs.\n")
+    assert (code, said) == (0, "Moved and compared: 3 runs.\n")
     assert command(files[0], files[0])[0] == 2
     with holdfast.open(files[0], default=False, namespace="other") as store:
         assert run(store, "queued", "tea") == "2000 sent tea"
@@ -829,7 +829,7 @@ def test_the_command_says_of_a_deleted_run_that_was_named_that_it_is_not_there(
         assert store._backend.forget(row, 99)
     code, said = command(*files, "--run", "done")
     assert (code, "done: missing: it was deleted" in said) == (6, True)
-    assert command(*files) == (0, "Copied and compared: 2 runs.\n")
+    assert command(*files) == (0, "Moved and compared: 2 runs.\n")
 
 
 def test_the_command_refuses_what_cannot_be_copied(tmp_path: Path) -> None:

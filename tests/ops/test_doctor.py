@@ -184,7 +184,7 @@ def test_a_run_that_may_ask_and_cannot_be_read_is_damage(sqlite, monkeypatch):
     monkeypatch.setattr(sqlite, "inbox", unreadable)
     told, _ = doctor.checkup(sqlite)
     assert [it.actions for it in told.troubles if it.what == "damage"] == [
-        ("holdfast verify asks",)
+        ("holdfast store verify asks",)
     ]
 
 
@@ -192,7 +192,7 @@ def test_a_store_that_lost_commits(holdfast, sqlite, url, monkeypatch):
     monkeypatch.setattr(type(sqlite), "regression", lambda _store: "the last commit is missing")
     result = holdfast("doctor")
     assert result.exit_code == 7
-    assert "adopt" in result.stdout
+    assert "store accept-data-loss" in result.stdout
 
 
 def test_a_full_disk_and_a_log_that_grows(sqlite, url, monkeypatch):
@@ -242,7 +242,7 @@ def test_a_run_that_cannot_be_read_is_said_and_hides_no_other(clock, monkeypatch
     told, found = doctor.checkup(store)
     assert [it.run_id for it in found] == ["sound"]
     assert [(it.what, it.actions) for it in told.troubles] == [
-        ("damage", ("holdfast verify half",)),
+        ("damage", ("holdfast store verify half",)),
         ("failed", ("holdfast runs --status failed",)),
     ]
     assert told.is_damaged

@@ -118,7 +118,7 @@ def test_a_run_that_can_go_on_stays_where_it_is(
     export_flow.submit("r", 1)
     source.export_run("r", tmp_path / "r.jsonl")
     with target(tmp_path) as other:
-        with pytest.raises(RunError, match="Move it with `holdfast copy`"):
+        with pytest.raises(RunError, match="Move it with `holdfast store move`"):
             other.import_run(tmp_path / "r.jsonl")
         assert other.runs() == []
 
@@ -196,10 +196,10 @@ def test_a_damaged_file_is_no_damage_of_the_store(exported: bytes, tmp_path: Pat
             store.import_run(path)
         assert caught.value.file == str(path)
         assert store.verify() == []
-    result = CliRunner().invoke(main, ["--url", url, "import", str(path)])
+    result = CliRunner().invoke(main, ["--url", url, "store", "import", str(path)])
     assert result.exit_code == 1
     assert f"in the file {path}, and not in the store" in result.output
-    assert "holdfast verify" not in result.output
+    assert "holdfast store verify" not in result.output
 
 
 def test_missing_lines_are_noticed(exported: bytes, tmp_path: Path) -> None:
@@ -317,23 +317,31 @@ def test_commands(tmp_path: Path, terminal: None) -> None:
         assert result.exit_code == code, result.output
         return result.output
 
-    assert "Written:" in said("--url", url, "export", "r", path)
-    assert "Imported: 1 run" in said("--url", other, "import", path)
-    assert "Run r is here already, the same." in said("--url", other, "import", path)
-    assert "younger than its key_ttl" in said("--url", url, "gc", "--older-than", "0s", "--yes")
-    assert "0 runs removed." in said("--url", url, "gc")
+    assert "Written:" in said("--url", url, "store", "export", "r", path)
+    assert "Imported: 1 run" in said("--url", other, "store", "import", path)
+    assert "Run r is here already, the same." in said("--url", other, "store", "import", path)
+    assert "younger than its key_ttl" in said(
+        "--url", url, "store", "prune", "--older-than", "0s", "--yes"
+    )
+    assert "0 runs removed." in said("--url", url, "store", "prune")
     with holdfast.open(url, default=False) as store:
         with holdfast.run("plain", store=store):
             pass
-    dry = said("--url", url, "gc", "--older-than", "0", "--dry-run")
+    dry = said("--url", url, "store", "prune", "--older-than", "0", "--dry-run")
     assert "1 run would be removed." in dry
     assert re.search(r"WOULD BE REMOVED.*\n *plain +block +completed", dry)
-    assert "0 runs would" in said("--url", url, "gc", "--older-than", "3600", "--dry-run")
-    declined = said("--url", url, "gc", "--older-than", "0s", given="n\n")
+    assert "0 runs would" in said(
+        "--url", url, "store", "prune", "--older-than", "3600", "--dry-run"
+    )
+    declined = said("--url", url, "store", "prune", "--older-than", "0s", given="n\n")
     assert "Nothing was removed." in declined
     assert re.search(r"TO BE REMOVED.*\n *plain .*\n.*Remove 1 run, for good", declined)
-    assert "give --yes" in said("--url", url, "gc", "--older-than", "0s", "--json", code=2)
-    assert "1 run removed." in said("--url", url, "gc", "--older-than", "0s", given="y\n")
+    assert "give --yes" in said(
+        "--url", url, "store", "prune", "--older-than", "0s", "--json", code=2
+    )
+    assert "1 run removed." in said(
+        "--url", url, "store", "prune", "--older-than", "0s", given="y\n"
+    )
     assert "was deleted" in said("--url", url, "show", "plain", code=6)
 
 
@@ -343,7 +351,7 @@ def test_what_gc_removes_is_listed_up_to_a_number(tmp_path: Path) -> None:
         for number in range(23):
             with holdfast.run(f"r{number:02}", store=store):
                 pass
-    words = ["--url", url, "gc", "--older-than", "0", "--dry-run"]
+    words = ["--url", url, "store", "prune", "--older-than", "0", "--dry-run"]
     told = CliRunner(env={"COLUMNS": "100"}).invoke(main, words).output
     assert len(re.findall(r"r\d\d", told)) == 20
     assert "… and 3 more" in told

@@ -333,7 +333,7 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
         here.fork("done", "grandchild", before="fk.write")
 
         def copy(*wanted: str) -> dict[str, tuple[Fate, str]]:
-            moved = store_move.copy_runs(here._backend, there._backend, wanted, actor="ann")
+            moved = store_move.move_runs(here._backend, there._backend, wanted, actor="ann")
             return {one.run_id: (one.fate, one.why) for one in moved}
 
         [(fate, why)] = copy("open").values()
@@ -341,7 +341,7 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
         assert "borrows from run 'r'" in why
         assert here.get("open").status == "queued"
         every = copy("grandchild", "done", "open", "r")
-        assert {fate for fate, _ in every.values()} == {Fate.COPIED}
+        assert {fate for fate, _ in every.values()} == {Fate.MOVED}
         calls.clear()
         assert there_report.run("open", "refunds", "ann") == "REFUNDS, SENT TO ANN"
         assert there_report.run("grandchild", "refunds", "ann") == "REFUNDS, SENT TO ANN"

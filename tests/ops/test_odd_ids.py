@@ -76,7 +76,7 @@ def test_what_settles_a_doubt_can_be_pasted(url: str, run_id: str) -> None:
     assert code == 0, output
     with holdfast.open(url) as store:
         assert "step_settled" in [it.kind for it in store.history(run_id)]
-    for name in ("show", "history", "explain", "preflight", "verify"):
+    for name in ("show", "history", "explain", "preflight", "store verify"):
         code, output = paste(command(name, run_id).replace("holdfast", f"holdfast --url {url}", 1))
         assert code in (0, 3), (name, output)
         assert "Usage:" not in output
@@ -113,7 +113,7 @@ def test_a_value_that_looks_like_an_option_stands_behind_the_options() -> None:
     assert command("settle", "r", "-pay", "--not-done") == "holdfast settle --not-done -- r -pay"
     assert command("runs", "--parent", "-x") == "holdfast runs --parent -x"
     assert command("answer", "r", "q", "-5") == "holdfast answer -- r q -5"
-    assert command("verify") == "holdfast verify"
+    assert command("store verify") == "holdfast store verify"
 
 
 # -- commands that name the store ----------------------------------------------------------------
@@ -129,9 +129,9 @@ def said(*words: str) -> str:
     [
         (["queues"], "worker MODULE"),
         (["top", "--once"], "worker MODULE"),
-        (["token", "list"], "token create NAME --role operator"),
+        (["tokens", "list"], "tokens create NAME --role operator"),
         (["state", "odd-named"], "show odd-named"),
-        (["queue", "nowhere"], "queues"),
+        (["queues", "show", "nowhere"], "queues"),
     ],
 )
 def test_whatever_is_printed_finds_the_store_that_was_named(
@@ -153,7 +153,7 @@ def test_where_damage_is_told_the_store_is_named_too(url: str, tmp_path: Path) -
         file.execute("UPDATE journal SET body = replace(body, '5', '6')")
         file.commit()
     told = said("--url", url, "history", "odd-damaged")
-    assert f"To see all damage: holdfast --url {url} verify" in told
+    assert f"To see all damage: holdfast --url {url} store verify" in told
 
 
 def test_without_a_named_store_commands_are_as_they_are(url: str, monkeypatch) -> None:

@@ -84,7 +84,7 @@ def test_row_39_failover_to_an_asynchronous_replica_is_noticed(
                 quiet = effects(fleet)
                 assert not {run for run, _ in quiet} - set(names)
                 held = {run: store.explain(run) for run in lost}
-                assert all("adopt" in str(told) for told in held.values())
+                assert all("accept-data-loss" in str(told) for told in held.values())
                 assert effects(fleet) == quiet
                 accepted = store.accept_data_loss(actor="me")
                 assert "missing" in accepted

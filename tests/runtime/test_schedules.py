@@ -333,13 +333,12 @@ def test_the_commands(tmp_path):
         assert "No worker of this store has declared" in command("schedules")
         Ticker(store._engine, [hourly()]).tick()
         assert "every 60 min" in command("schedules")
-        assert "is paused" in command("schedule", "hourly", "--pause")
+        assert "is paused" in command("schedules", "pause", "hourly")
         assert "paused" in command("schedules")
-        assert "goes on" in command("schedule", "hourly", "--unpause")
+        assert "goes on" in command("schedules", "resume", "hourly")
         told = json.loads(command("schedules", "--json"))
         assert [view["name"] for view in told["schedules"]] == ["hourly"]
-        assert "no schedule 'x'" in command("schedule", "x", "--pause", code=2)
-        assert "one of" in command("schedule", "hourly", code=2)
+        assert "no schedule 'x'" in command("schedules", "pause", "x", code=2)
 
 
 # -- a worker ----------------------------------------------------------------------------------

@@ -440,7 +440,7 @@ assert reader.verify() == []
 print("read")
 import os
 from holdfast._operator.cli.main import main
-for words in (["doctor"], ["--json", "doctor"], ["backup", sys.argv[2]]):
+for words in (["doctor"], ["--json", "doctor"], ["store", "backup", sys.argv[2]]):
     try:
         main(["--url", f"sqlite:///{folder}/a.db?mode=ro", *words], standalone_mode=False)
     except SystemExit as ended:

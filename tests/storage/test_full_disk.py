@@ -84,21 +84,21 @@ lease = store.start(new_run("r"), store.register_owner()).lease
 
 # The store is open, so that its companions are there: what a command writes beside it is named.
 fill()
-refused(url, "backup", folder + "/copy.db", named="copy.db")
-refused(url, "export", "r", folder + "/r.json", named="r.json")
-refused(url, "token", "create", "joe", named="a.db-tokens")
+refused(url, "store", "backup", folder + "/copy.db", named="copy.db")
+refused(url, "store", "export", "r", folder + "/r.json", named="r.json")
+refused(url, "tokens", "create", "joe", named="a.db-tokens")
 assert not [name for name in os.listdir(folder) if "part" in name or "json" in name]
 os.unlink(folder + "/ballast")
 store.append([Write(lease, [entry(Kind.RUN_COMPLETED)])])
 store.close()
-export = [sys.executable, "-m", "holdfast._operator.cli", "--url", url, "export", "r", folder + "/r.json"]
+export = [sys.executable, "-m", "holdfast._operator.cli", "--url", url, "store", "export", "r", folder + "/r.json"]
 subprocess.run(export, check=True, capture_output=True)
 
 # It is closed: SQLite has no room for its companions, and says "disk I/O error".
 fill()
 refused(url, "runs", named="a.db")
 refused(url + "?mode=ro", "runs", named="a.db")
-refused(f"sqlite:///{folder}/new.db", "import", folder + "/r.json", named="new.db")
+refused(f"sqlite:///{folder}/new.db", "store", "import", folder + "/r.json", named="new.db")
 os.unlink(folder + "/ballast")
 again = SqliteStore(folder + "/a.db")
 assert again.verify() == []

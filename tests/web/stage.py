@@ -62,7 +62,7 @@ class Stage:
 
     def address_of(self, name: str, role: str) -> str:
         """Make a token, and return the address that signs its holder in."""
-        said = self.command("token", "create", name, "--role", role)
+        said = self.command("tokens", "create", name, "--role", role)
         found = re.search(r"\bhft?_\S+", said)
         assert found is not None, said
         return f"{self.origin}/#token={found.group()}"

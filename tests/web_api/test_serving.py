@@ -411,7 +411,7 @@ def test_tokens_by_the_command_line(tmp_path: Path, store: Store):
 
     def told(*args: str) -> Any:
         return msgspec.json.decode(
-            CliRunner().invoke(main, ["--url", url, "--json", "token", *args]).stdout
+            CliRunner().invoke(main, ["--url", url, "--json", "tokens", *args]).stdout
         )
 
     made = told("create", "kim", "--role", "operator", "--expires", "12h")
@@ -428,7 +428,7 @@ def test_tokens_by_the_command_line(tmp_path: Path, store: Store):
     assert told("revoke", "kim")["revoked"]["name"] == "kim"
     assert tokens.verify(fresh) is None
     assert told("create", "kim", "--expires", "10y")["error"]["type"] == "UsageError"
-    plain = CliRunner().invoke(main, ["--url", url, "token", "create", "lee"]).stdout
+    plain = CliRunner().invoke(main, ["--url", url, "tokens", "create", "lee"]).stdout
     assert re.fullmatch(r"hft_[\w-]{43}\n", plain), "a script can take it as it is"
 
 

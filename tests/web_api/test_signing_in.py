@@ -87,7 +87,7 @@ def test_signing_out_ends_the_session(browser: Browser):
 
 def test_a_session_ends_with_its_token(browser: Browser, tokens: Tokens):
     assert browser.get("me").status == 200
-    Tokens(tokens.path).revoke("lee")  # By another process, as `holdfast token revoke` does.
+    Tokens(tokens.path).revoke("lee")  # By another process, as `holdfast tokens revoke` does.
     assert browser.get("me").status == 401
 
 

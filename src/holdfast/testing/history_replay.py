@@ -86,7 +86,7 @@ class _ReadOnly(Through):
 
 
 def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> ReplayResult:
-    """Replay a run that `store.export_run` or `holdfast export` wrote; raises `Diverged` where today's code differs."""
+    """Replay a run that `store.export_run` or `holdfast store export` wrote; raises `Diverged` where today's code differs."""
     read = read_export(exported)
     if read.run.flow not in (flow.name, *flow.aliases):
         raise UsageError(f"{exported} is a run of {read.run.flow!r}, not of {flow.name!r}")

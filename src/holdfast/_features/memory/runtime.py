@@ -88,7 +88,7 @@ class Memory(Asking):
 
     def remove_expired(self) -> int:
         """Remove the values whose `ttl` is over, which nobody can read any more; returns how many.
-        Outside runs only. `holdfast gc` and workers do it now and then, for all memories."""
+        Outside runs only. `holdfast store prune` and workers do it now and then, for all memories."""
         kept = self._kept_outside("remove_expired")
         return sweeping.end_memos(kept, self.namespace)
 
@@ -180,7 +180,7 @@ class AsyncMemory(Asking):
 
     def remove_expired(self) -> Coroutine[Any, Any, int]:
         """Remove the values whose `ttl` is over, which nobody can read any more; returns how many.
-        Outside runs only. `holdfast gc` and workers do it now and then, for all memories."""
+        Outside runs only. `holdfast store prune` and workers do it now and then, for all memories."""
         kept = self._kept_outside("remove_expired")
         return in_thread(lambda: sweeping.end_memos(kept, self.namespace))
 

@@ -103,7 +103,9 @@ def import_runs(
     the first is written, each is one transaction, and importing again goes on where it stopped."""
     lost = store.regression()
     if lost is not None:
-        raise StoreLostData(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
+        raise StoreLostData(
+            f"{store.url}: {lost}; look at it, and run `holdfast store accept-data-loss` first"
+        )
     read = read_runs(path, progress) if read is None else read
     for run in read.runs:
         here = store.get(run.row.run_id)
@@ -125,7 +127,7 @@ def _check(run: WholeRun) -> None:
         raise RunError(
             row.run_id,
             f"run {row.run_id!r} was {row.status} when it was exported, and may still go on there: "
-            "a run lives in one store. Move it with `holdfast copy`, or export it when it has ended",
+            "a run lives in one store. Move it with `holdfast store move`, or export it when it has ended",
         )
     _check_keys(run)
 

@@ -1,4 +1,4 @@
-"""Copy runs from one store to another, with their chains: `holdfast copy`.
+"""Copy runs from one store to another, with their chains: `holdfast store move`.
 
 What moves must not go on in both stores, whatever happens on the way. So for each run that is not
 over, in this order:
@@ -50,7 +50,7 @@ TRIES = 5
 class Fate(StrEnum):
     """What became of a run."""
 
-    COPIED = "copied"
+    MOVED = "moved"
     THERE = "there already"
     BUSY = "busy"
     CONFLICT = "conflict"
@@ -75,7 +75,9 @@ def check(source: Store, target: Store) -> None:
     for store in (source, target):
         lost = store.regression()
         if lost is not None:
-            raise StoreLostData(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
+            raise StoreLostData(
+                f"{store.url}: {lost}; look at it, and run `holdfast store accept-data-loss` first"
+            )
 
 
 def run_ids(source: Store) -> list[str]:
@@ -88,7 +90,7 @@ def run_ids(source: Store) -> list[str]:
     return [row.run_id for row in reversed(found)]
 
 
-def copy_runs(
+def move_runs(
     source: Store, target: Store, wanted: Iterable[str], *, actor: str, dry_run: bool = False
 ) -> Iterator[Moved]:
     """Move runs one after the other, and say of each what became of it."""
@@ -134,7 +136,7 @@ class _Mover:
             return Moved(run_id, Fate.DAMAGED, str(damage))
         except RunDeleted as gone:
             return self._deleted(run_id) or Moved(run_id, Fate.CONFLICT, f"in the target, {gone}")
-        if moved is not None and moved.fate in (Fate.COPIED, Fate.THERE):
+        if moved is not None and moved.fate in (Fate.MOVED, Fate.THERE):
             self._moved.add(run_id)
         return moved
 
@@ -158,7 +160,7 @@ class _Mover:
             if self._must_wait(row):
                 return None
             if self._dry_run:
-                return Moved(run_id, Fate.COPIED)
+                return Moved(run_id, Fate.MOVED)
             held = self._hold(row)
             if held is not None:
                 return self._write(held)
@@ -317,7 +319,7 @@ class _Mover:
         whole = self._source.whole(before)
         if self._dry_run:
             known = self._target.get(before.run_id) is not None
-            return Moved(before.run_id, Fate.THERE if known else Fate.COPIED)
+            return Moved(before.run_id, Fate.THERE if known else Fate.MOVED)
         new = self._target.put_whole(whole)
         row = self._target.get(before.run_id)
         if row is None:
@@ -327,7 +329,7 @@ class _Mover:
         there = self._target.whole(row)
         compare(whole, there)
         self._hand_on_messages(whole, there)
-        return Moved(before.run_id, Fate.COPIED if new else Fate.THERE)
+        return Moved(before.run_id, Fate.MOVED if new else Fate.THERE)
 
     def _hand_on_messages(self, here: WholeRun, there: WholeRun) -> None:
         """Post what was said to the run in the source after it had been written to the target."""

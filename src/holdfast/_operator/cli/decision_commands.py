@@ -25,7 +25,7 @@ from holdfast._operator.act import (
     run_rollback,
 )
 from holdfast._operator.cli.exit_codes import BUSY, CANCELLED, ERROR, FAILED, HELD, OK
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._operator.text import count
 from holdfast.errors import UsageError
@@ -91,14 +91,6 @@ def _decision(done: str | None, fail: str | None, *, not_done: bool) -> run_deci
     if done is not None:
         return Done(parsed("--done", done))
     return NOT_DONE if fail is None else Failed(fail)
-
-
-def duration(text: str | None) -> float | str | None:
-    """Return how long something takes, as an option says it: a bare number is seconds."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
 
 
 def parsed(option: str, text: str, like: str = "") -> Any:
@@ -276,16 +268,14 @@ def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
 @click.option("--usd", type=float, metavar="DOLLARS", help="The new limit in dollars.")
 @click.option("--tokens", type=int, metavar="NUMBER", help="The new limit of tokens.")
 @click.option("--steps", type=int, metavar="NUMBER", help="The new limit of executed attempts.")
-@click.option(
-    "--wall", metavar="TIME", help="The new limit of time since it began: 2h, 3d, or seconds."
-)
+@click.option("--wall", type=DurationType(), help="The new limit of time since it began.")
 def _raise_budget(
     session: Session,
     run_id: str,
     usd: float | None,
     tokens: int | None,
     steps: int | None,
-    wall: str | None,
+    wall: float | None,
     actor: str,
 ) -> None:
     """Set new limits of a run's budget, and let it go on if it was held for it.
@@ -295,7 +285,7 @@ def _raise_budget(
     """
     if usd is None and tokens is None and steps is None and wall is None:
         raise UsageError("say at least one of --usd, --tokens, --steps and --wall")
-    to = Budget(usd=usd, tokens=tokens, steps=steps, wall=duration(wall))
+    to = Budget(usd=usd, tokens=tokens, steps=steps, wall=wall)
     tell(session, budget_limits.set_budget(session.store(), run_id, to, actor=actor))
 
 
@@ -309,9 +299,8 @@ _reason = click.option("--reason", default="", help="Why, for those who read the
 _wait = click.option(
     "--wait",
     "wait_s",
-    metavar="SECONDS",
-    type=click.FloatRange(0),
-    default=cancellation.PATIENCE_S,
+    type=DurationType(),
+    default=f"{cancellation.PATIENCE_S:.0f}s",
     show_default=True,
     help="How long to wait for the process that has the run.",
 )

@@ -35,7 +35,7 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
     Runs: stuck, looping, an action that was done twice, a failure that left work half done, cost that
     runs away. Store: lost commits, runs that wait for a decision, queues without a worker, leases
     that ran out, disk space. Ends with 3 if something of it wants a person, with 7 if a run cannot be
-    read or commits were lost, and with 0 if all is well. `holdfast verify` finds all damage.
+    read or commits were lost, and with 0 if all is well. `holdfast store verify` finds all damage.
     """
     store = session.store()
     if run_id is not None:
@@ -51,7 +51,7 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
         _show(session, finding, of_run=True)
     if code == OK:
         session.say("Nothing needs to be done.", "green")
-    verify = session.pasteable("holdfast verify")
+    verify = session.pasteable("holdfast store verify")
     session.say(f"Not read: {', '.join(told.unchecked)}. To check all of it: {verify}", "dim")
     return code
 

@@ -76,7 +76,7 @@ class ErrorData(msgspec.Struct, frozen=True):
 
 
 class LeftRun(msgspec.Struct, frozen=True):
-    """A run that was not copied."""
+    """A run that was not moved."""
 
     run_id: str
     fate: str
@@ -103,35 +103,14 @@ _REFUSED = {
 _SECRET = {"name": Field(str), "token": Field(str, "the secret; shown only now")}
 
 SHAPES: dict[str, dict[str, Field]] = {
-    "adopt": {
-        "adopted": Field(str | None, "what was accepted; null if nothing was missing"),
-        "actor": Field(str | UnsetType),
-    },
     "answer": {"answer": Field(Answered), "note": _OTHER},
     "approve": {"answer": Field(Answered), "note": _OTHER},
-    "audit": {"audit": Field(list[AuditView], "the newest first")},
-    "backup": {"backup": Field(str, "path"), "bytes": Field(int)},
     "cancel": {
         "answer": Field(Stopped),
         "next": Field(list[str], "commands that help if it is pending"),
         "exit_code": _CODE,
     },
     "completion": {"shell": Field(str), "script": Field(str)},
-    "copy": {
-        "source": Field(str, "address"),
-        "target": Field(str, "address"),
-        "dry_run": Field(bool),
-        "runs": Field(
-            dict[str, int],
-            "how many of each fate: copied, there already, busy, conflict, damaged, stays, missing, "
-            "deleted",
-        ),
-        "left": Field(list[LeftRun], "what is not in the target"),
-        "queues": Field(list[str], "queues whose limits were set"),
-        "schedules": Field(list[str], "schedules that were moved"),
-        "memories": Field(list[Remembered], "how many values of each memory"),
-        "exit_code": _CODE,
-    },
     "demo": {
         "as_promised": Field(bool),
         "wrong": Field(list[str]),
@@ -144,18 +123,8 @@ SHAPES: dict[str, dict[str, Field]] = {
         "exit_code": _CODE,
     },
     "explain": {"explanation": Field(Explanation)},
-    "export": {
-        "export": Field(str, "path"),
-        "runs": Field(list[str], "ids of the run and of those that belong to it"),
-        "bytes": Field(int),
-    },
     "fork": {"fork": Field(Fork), "next": Field(list[str], "commands that execute it")},
-    "gc": {"collected": Field(Collected)},
     "history": {"run_id": Field(str), "entries": Field(list[EntryData])},
-    "import": {
-        "imported": Field(list[str], "ids of runs"),
-        "there": Field(list[str], "ids of runs that were here, the same"),
-    },
     "mcp": {
         "error": Field(
             ErrorData | UnsetType, "if it cannot start; else standard output is the assistant's"
@@ -163,7 +132,10 @@ SHAPES: dict[str, dict[str, Field]] = {
     },
     "memory delete": {"removed": Field(bool), **_REFUSED},
     "memory get": {"value": Field(MemoView | None, "null if there is none"), **_REFUSED},
-    "memory list": {"values": Field(list[MemoView])},
+    "memory list": {
+        "values": Field(list[MemoView] | UnsetType, "with MEMORY"),
+        "memories": Field(list[str] | UnsetType, "without it: the names of all"),
+    },
     "memory set": {
         "value": Field(MemoView | None, "null if it has another version by now"),
         **_REFUSED,
@@ -175,16 +147,18 @@ SHAPES: dict[str, dict[str, Field]] = {
     },
     "preflight": {"preview": Field(ResumePreview)},
     "questions": {"questions": Field(list[QuestionView], "each with the commands that answer it")},
-    "queue": {"queue": Field(QueueView)},
-    "queues": {
+    "queues list": {
         "queues": Field(list[QueueView]),
         "workers": Field(list[WorkerView]),
         "saturation": Field(
             float | None, "how much of their places is in use, from 0 to 1; null without workers"
         ),
     },
+    "queues pause": {"queue": Field(QueueView)},
+    "queues resume": {"queue": Field(QueueView)},
+    "queues set": {"queue": Field(QueueView)},
+    "queues show": {"queue": Field(QueueView)},
     "raise-budget": {"answer": Field(Answer), "next": _NEXT},
-    "restore": {"restored": Field(str, "path")},
     "resume": {
         "answer": Field(Answer | None, "null when many are taken up together"),
         "next": _NEXT,
@@ -203,8 +177,9 @@ SHAPES: dict[str, dict[str, Field]] = {
         "error": Field(ErrorData | UnsetType, "only if it did not complete"),
     },
     "runs": {"runs": Field(list[RunSummary])},
-    "schedule": {"schedule": Field(ScheduleView)},
-    "schedules": {"schedules": Field(list[ScheduleView])},
+    "schedules list": {"schedules": Field(list[ScheduleView])},
+    "schedules pause": {"schedule": Field(ScheduleView)},
+    "schedules resume": {"schedule": Field(ScheduleView)},
     "settle": {"answer": Field(Answer), "next": _NEXT},
     "show": {
         "run": Field(RunView),
@@ -217,6 +192,39 @@ SHAPES: dict[str, dict[str, Field]] = {
         "snapshots": Field(list[SnapshotView] | UnsetType, "with --list"),
         "comparison": Field(Comparison | UnsetType, "with --between"),
     },
+    "store accept-data-loss": {
+        "accepted": Field(str | None, "what was accepted; null if nothing was missing"),
+        "actor": Field(str | UnsetType),
+    },
+    "store audit": {"audit": Field(list[AuditView], "the newest first")},
+    "store backup": {"backup": Field(str, "path"), "bytes": Field(int)},
+    "store export": {
+        "export": Field(str, "path"),
+        "runs": Field(list[str], "ids of the run and of those that belong to it"),
+        "bytes": Field(int),
+    },
+    "store import": {
+        "imported": Field(list[str], "ids of runs"),
+        "there": Field(list[str], "ids of runs that were here, the same"),
+    },
+    "store move": {
+        "source": Field(str, "address"),
+        "target": Field(str, "address"),
+        "dry_run": Field(bool),
+        "runs": Field(
+            dict[str, int],
+            "how many of each fate: moved, there already, busy, conflict, damaged, stays, missing, "
+            "deleted",
+        ),
+        "left": Field(list[LeftRun], "what is not in the target"),
+        "queues": Field(list[str], "queues whose limits were set"),
+        "schedules": Field(list[str], "schedules that were moved"),
+        "memories": Field(list[Remembered], "how many values of each memory"),
+        "exit_code": _CODE,
+    },
+    "store prune": {"collected": Field(Collected)},
+    "store restore": {"restored": Field(str, "path")},
+    "store verify": {"sound": Field(bool), "findings": Field(list[Damage])},
     "tail": {
         "event": Field(str, "entry, run, away, back or end"),
         "run_id": Field(str | UnsetType),
@@ -226,10 +234,10 @@ SHAPES: dict[str, dict[str, Field]] = {
         "status": Field(str | UnsetType, "at the end"),
         "exit_code": Field(int | UnsetType, "at the end"),
     },
-    "token create": _SECRET,
-    "token list": {"tokens": Field(list[TokenView])},
-    "token revoke": {"revoked": Field(TokenView)},
-    "token rotate": _SECRET,
+    "tokens create": _SECRET,
+    "tokens list": {"tokens": Field(list[TokenView])},
+    "tokens revoke": {"revoked": Field(TokenView)},
+    "tokens rotate": _SECRET,
     "top": {"overview": Field(Overview)},
     "trends": {"trends": Field(Trends | None, "null if there is no store")},
     "ui": {
@@ -237,7 +245,6 @@ SHAPES: dict[str, dict[str, Field]] = {
         "token": Field(str),
         "socket": Field(str | None),
     },
-    "verify": {"sound": Field(bool), "findings": Field(list[Damage])},
     "worker": {"exit_code": _CODE},
 }
 """By command, what it adds to the object; `tail` prints one such object per line."""

@@ -7,6 +7,7 @@ worker or the page needs. Help loads them all.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import json
 import sys
@@ -18,6 +19,9 @@ import click
 from holdfast._operator.cli.command_list import COMMANDS, OTHERS, SECTIONS, SHORT
 from holdfast._operator.cli.exit_codes import EXIT_CODES
 from holdfast._operator.cli.session import no_pager_option, print_nowhere, store_options
+
+SIMILAR = 3
+"""How many commands are offered for one that does not exist."""
 
 
 class Commands(MutableMapping[str, click.Command]):
@@ -92,6 +96,29 @@ class Sections(click.Group):
         """Read the rest, and perform it."""
         with self._told_as_json():
             return super().invoke(ctx)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of a name; of an unknown one, name those that are like it, in groups
+        too."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            like = [] if args[0].startswith("-") else self._similar(args[0])
+            if not like:
+                raise
+            meant = " or ".join(repr(f"holdfast {name}") for name in like)
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant}?")
+
+    def _similar(self, word: str) -> list[str]:
+        paths: dict[str, list[str]] = {name: [name] for name in self.commands}
+        for name, command in self.commands.items():
+            if isinstance(command, click.Group):
+                for part in command.commands:
+                    paths.setdefault(part, []).append(f"{name} {part}")
+        words = [word] if word in paths else difflib.get_close_matches(word, paths)
+        return [path for each in words for path in paths[each]][:SIMILAR]
 
     @contextlib.contextmanager
     def _told_as_json(self) -> Generator[None]:

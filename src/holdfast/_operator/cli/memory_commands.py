@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from holdfast._operator.act import memory_admin
-from holdfast._operator.cli.decision_commands import duration, parsed
+from holdfast._operator.cli.decision_commands import parsed
 from holdfast._operator.cli.exit_codes import BUSY, NOT_FOUND, OK
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import DurationType, Session, command, subgroup
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.text import shown
 
@@ -18,17 +18,18 @@ LIMIT = 100
 
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
-    memory = click.Group(
+    memory = subgroup(
         "memory",
-        help="See and set what runs remember beyond their end.\n\n"
+        "List, read and change values that runs remember.\n\n"
         "MEMORY is the name that was given to holdfast.memory(…). Values are plain JSON here; those "
         "of your classes are shown by their names and fields.",
+        lists=True,
     )
-    group.add_command(memory)
+    command(memory, "list", pages=True)(_list)
     command(memory, "get")(_get)
     command(memory, "set")(_set)
-    command(memory, "list")(_list)
     command(memory, "delete")(_delete)
+    group.add_command(memory)
 
 
 @click.argument("memory")
@@ -57,20 +58,16 @@ def _refused(session: Session, code: int, why: str, **answer: Any) -> int:
 @click.argument("memory")
 @click.argument("key")
 @click.argument("value", metavar="JSON")
-@click.option(
-    "--ttl", metavar="TIME", help='How long it stays, such as "30d", or seconds; default: for good.'
-)
+@click.option("--ttl", type=DurationType(), help="How long it stays. Default: for good.")
 @click.option(
     "--if-version", type=int, metavar="N", help="Only if that is its version now (0: none)."
 )
 def _set(
-    session: Session, memory: str, key: str, value: str, ttl: str | None, if_version: int | None
+    session: Session, memory: str, key: str, value: str, ttl: float | None, if_version: int | None
 ) -> int:
     """Write a value."""
     given = parsed("the value", value)
-    written = memory_admin.put(
-        session.store(create=True), memory, key, given, duration(ttl), if_version
-    )
+    written = memory_admin.put(session.store(create=True), memory, key, given, ttl, if_version)
     if written is None:
         why = f"{key!r} has another version by now; nothing was written"
         return _refused(session, BUSY, why, value=None)
@@ -81,11 +78,17 @@ def _set(
     return OK
 
 
-@click.argument("memory")
+@click.argument("memory", required=False)
 @click.argument("prefix", default="")
 @click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True)
-def _list(session: Session, memory: str, prefix: str, limit: int) -> None:
-    """List values by key; only those whose keys begin with PREFIX."""
+def _list(session: Session, memory: str | None, prefix: str, limit: int) -> None:
+    """List the memories, or the values of one by key.
+
+    With PREFIX, only values whose keys begin with it.
+    """
+    if memory is None:
+        _list_memories(session)
+        return
     found = memory_admin.list_values(session.store(), memory, prefix, limit)
     if session.as_json:
         session.answer(values=found)
@@ -104,6 +107,17 @@ def _list(session: Session, memory: str, prefix: str, limit: int) -> None:
             cell(shown(memo.value, 60)),
         )
     session.show(rows)
+
+
+def _list_memories(session: Session) -> None:
+    names = session.store().spaces()
+    if session.as_json:
+        session.answer(memories=names)
+        return
+    for name in names:
+        session.say(name)
+    if not names:
+        session.say("No memory has a value.")
 
 
 @click.argument("memory")

@@ -1,4 +1,4 @@
-"""The command `copy`: copy runs from one store to another."""
+"""The command `store move`: move runs from one store to another."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _LEFT = (Fate.BUSY, Fate.CONFLICT, Fate.DAMAGED, Fate.STAYS, Fate.MISSING)
 
 def add_to(group: click.Group) -> None:
     """Add this command to the group."""
-    command(group, "copy", acts=True)(_copy)
+    command(group, "move", acts=True)(_move)
 
 
 @click.argument("source")
 @click.argument("target")
 @click.option("--to-namespace", metavar="NAME", help="Default: the one of the source.")
 @click.option("--run", "runs", multiple=True, metavar="RUN_ID", help="Only this run; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-def _copy(
+@click.option("--dry-run", is_flag=True, help="List what would be done, and do nothing.")
+def _move(
     session: Session,
     actor: str,
     source: str,
@@ -40,14 +40,14 @@ def _copy(
     runs: tuple[str, ...],
     dry_run: bool,
 ) -> int:
-    """Move runs, and copy memories, from one store to another.
+    """Move runs from one store to another.
 
-    For example: holdfast copy sqlite:///runs.db postgresql://app@db/app
+    For example: holdfast store move sqlite:///runs.db postgresql://app@db/app
 
-    What moves does not go on in the source: a run that is not over is held there, saying where it
-    went, and goes on in the target. A run that a live process has is skipped and reported; stop
-    your program, and copy again. Everything that is written is read again and compared. A copy that was
-    interrupted is finished by giving the same command again.
+    A run that has not ended is held in the source with its new address, and goes on in the target.
+    A run that a live process owns is skipped and reported: stop that process and move again. Memories,
+    limits of queues and schedules are copied too. Everything that is written is read again and
+    compared. To finish a move that was interrupted, give the same command again.
     """
     here = _opened(source, session.namespace)
     try:
@@ -65,7 +65,7 @@ def _copy(
 
 def _opened(url: str, namespace: str) -> Store:
     if url.startswith("memory:"):
-        raise UsageError("a memory: store belongs to one process, and cannot be copied")
+        raise UsageError("a store in memory belongs to one process, and cannot be moved")
     return open_store(url, namespace, create=False)
 
 
@@ -83,7 +83,7 @@ def _moving(
 ) -> _Result:
     wanted = list(runs) or store_move.run_ids(here)
     result = _Result(dry_run=dry_run)
-    moved = store_move.copy_runs(here, there, wanted, actor=actor, dry_run=dry_run)
+    moved = store_move.move_runs(here, there, wanted, actor=actor, dry_run=dry_run)
     for told in _report_each(session, moved, len(wanted)):
         one = told
         if runs and told.fate is Fate.DELETED:  # Somebody has asked for it by its name.
@@ -138,8 +138,8 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
             exit_code=code,
         )
         return code
-    would = "Would be copied" if result.dry_run else "Copied and compared"
-    session.say(f"{would}: {count(result.fates[Fate.COPIED], 'run')}.")
+    would = "Would be moved" if result.dry_run else "Moved and compared"
+    session.say(f"{would}: {count(result.fates[Fate.MOVED], 'run')}.")
     if result.fates[Fate.THERE]:
         session.say(f"There already, and the same: {count(result.fates[Fate.THERE], 'run')}.")
     if result.fates[Fate.DELETED]:
@@ -148,12 +148,13 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
         session.say(f"Limits of queues: {', '.join(result.queues)}.")
     if result.schedules:
         session.say(f"Schedules, paused in the source now: {', '.join(result.schedules)}.")
-    _tell_memories(session, would, result.memories)
+    copied = "Would be copied" if result.dry_run else "Copied and compared"
+    _tell_memories(session, copied, result.memories)
     for one in result.left:
         session.say(f"  {one.run_id}: {one.fate}: {one.why}", "bold")
     if result.left:
         session.say(
-            f"{count(len(result.left), 'run is', 'runs are')} not copied; what was copied stays. "
+            f"{count(len(result.left), 'run is', 'runs are')} not moved; what was moved stays. "
             "Give the same command again when that is mended."
         )
     return code

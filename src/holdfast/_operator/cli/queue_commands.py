@@ -9,14 +9,16 @@ import click
 import msgspec
 from rich.table import Table
 
+from holdfast._engine.decisions.command_lines import command as command_line
 from holdfast._operator.act import queue_admin, schedule_admin
 from holdfast._operator.act.schedule_admin import ScheduleView
-from holdfast._operator.cli.session import Session, command, os_user
+from holdfast._operator.cli.session import DurationType, Session, command, os_user, subgroup
 from holdfast._operator.cli.tables import STYLES, cell, table
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.text import count, length
 from holdfast._stores.addresses import NoStore
+from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 
 # -- queues -------------------------------------------------------------------------------------
@@ -27,10 +29,20 @@ COUNT_MAX = 2**31 - 1
 
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
-    command(group, "queues", pages=True)(_queues)
-    command(group, "queue")(_queue)
-    command(group, "schedules", pages=True)(_schedules)
-    command(group, "schedule")(_schedule)
+    queues = subgroup(
+        "queues", "List queues; change their limits, pause and resume them.", lists=True
+    )
+    command(queues, "list", pages=True)(_queues)
+    command(queues, "show")(_show)
+    command(queues, "set")(_set)
+    command(queues, "pause")(_pause)
+    command(queues, "resume")(_resume)
+    group.add_command(queues)
+    schedules = subgroup("schedules", "List schedules; pause and resume them.", lists=True)
+    command(schedules, "list", pages=True)(_schedules)
+    command(schedules, "pause")(_pause_schedule)
+    command(schedules, "resume")(_resume_schedule)
+    group.add_command(schedules)
 
 
 def _limit(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
@@ -46,7 +58,7 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 
 
 def _queues(session: Session) -> None:
-    """List the queues: what waits, what is at work, what they allow, and who takes from them."""
+    """List queues with their runs, limits and workers."""
     try:
         store = session.store()
     except NoStore as missing:
@@ -125,10 +137,16 @@ def about_workers(alive: list[WorkerView]) -> str:
     )
 
 
-# -- queue -------------------------------------------------------------------------------------
+# -- one queue ---------------------------------------------------------------------------------
 
 
-@click.argument("name")
+@click.argument("queue")
+def _show(session: Session, queue: str) -> None:
+    """Show one queue: its runs and its limits."""
+    _tell(session, _named(session.store(), queue))
+
+
+@click.argument("queue")
 @click.option(
     "--concurrency",
     callback=_limit,
@@ -136,71 +154,104 @@ def about_workers(alive: list[WorkerView]) -> str:
     help="Runs at work at one time, in all workers.",
 )
 @click.option(
-    "--per-key", callback=_limit, metavar="N|none", help="The same for runs that share a limit key."
-)
-@click.option(
-    "--rate", callback=_limit, metavar="N|none", help="Runs begun in any period of --per seconds."
-)
-@click.option(
-    "--per-key-rate",
+    "--concurrency-per-key",
     callback=_limit,
     metavar="N|none",
     help="The same for runs that share a limit key.",
 )
-@click.option("--per", type=click.FloatRange(0, min_open=True), help="Seconds; 60 at first.")
-@click.option("--pause/--unpause", "paused", default=None, help="Take nothing from it; go on.")
-def _queue(
+@click.option("--rate", callback=_limit, metavar="N|none", help="Runs begun in any one --period.")
+@click.option(
+    "--rate-per-key",
+    callback=_limit,
+    metavar="N|none",
+    help="The same for runs that share a limit key.",
+)
+@click.option("--period", type=DurationType(0.001), help="The period of the rates; 1m at first.")
+def _set(
     session: Session,
-    name: str,
+    queue: str,
     concurrency: int | None,
-    per_key: int | None,
+    concurrency_per_key: int | None,
     rate: int | None,
-    per_key_rate: int | None,
-    per: float | None,
-    paused: bool | None,
+    rate_per_key: int | None,
+    period: float | None,
 ) -> None:
-    """Show a queue, or change what it allows: at once, for every worker.
+    """Set limits of a queue, for every worker at once.
 
-    A limit that is not given stays as it is; `none` takes a limit away. What is at work goes on.
+    Limits that are not given stay; `none` removes one. Runs at work go on.
     """
     wanted = {
         "concurrency": concurrency,
-        "per_key": per_key,
+        "per_key": concurrency_per_key,
         "rate": rate,
-        "per_key_rate": per_key_rate,
+        "per_key_rate": rate_per_key,
     }
     changes: dict[str, Any] = {
         limit: number or None for limit, number in wanted.items() if number is not None
     }
-    if per is not None:
-        changes["period_us"] = max(1, int(per * 1_000_000))
-    if paused is not None:
-        changes["paused"] = paused
-    store = session.store(create=bool(changes))
-    known = {queue.name for queue in queue_views.queues(store)} if changes else set[str]()
-    if changes:
-        limits = queue_views.limits_of(store, name)
-        queue_admin.set_limits(store, msgspec.structs.replace(limits, **changes), os_user())
+    if period is not None:
+        changes["period_us"] = max(1, int(period * 1_000_000))
+    if not changes:
+        raise UsageError("give at least one limit, such as --concurrency 5")
+    store = session.store(create=True)
+    known = {it.name for it in queue_views.queues(store)}
+    limits = queue_views.limits_of(store, queue)
+    queue_admin.set_limits(store, msgspec.structs.replace(limits, **changes), os_user())
+    _tell_new(session, queue, known)
+    _tell(session, _named(store, queue))
+
+
+@click.argument("queue")
+def _pause(session: Session, queue: str) -> None:
+    """Pause a queue: workers take no more runs from it.
+
+    Runs at work go on.
+    """
+    store = session.store(create=True)
+    known = {it.name for it in queue_views.queues(store)}
+    queue_admin.set_paused(store, queue, paused=True, actor=os_user())
+    _tell_new(session, queue, known)
+    _tell(session, _named(store, queue))
+
+
+@click.argument("queue")
+def _resume(session: Session, queue: str) -> None:
+    """Resume a queue: workers take runs from it again."""
+    store = session.store()
+    _named(store, queue)
+    queue_admin.set_paused(store, queue, paused=False, actor=os_user())
+    _tell(session, _named(store, queue))
+
+
+def _tell_new(session: Session, name: str, known: set[str]) -> None:
+    """Report that the queue is new: its name may be misspelled."""
+    if name not in known and not session.as_json:
+        others = ", ".join(sorted(known)) or "none"
+        session.note(f"There was no queue {name} before; it has limits now. Known were: {others}.")
+
+
+def _named(store: Store, name: str) -> QueueView:
     found = [queue for queue in queue_views.queues(store) if queue.name == name]
     if not found:
         raise UsageError(
             f"there is no queue {name!r} with limits, or with a run that is open, failed or held; "
-            "see: holdfast queues"
+            "to list the queues: holdfast queues"
         )
-    if changes and name not in known and not session.as_json:
-        others = ", ".join(sorted(known)) or "none"
-        session.note(f"There was no queue {name} before; it has limits now. Known were: {others}.")
+    return found[0]
+
+
+def _tell(session: Session, queue: QueueView) -> None:
     if session.as_json:
-        session.answer(queue=found[0])
+        session.answer(queue=queue)
     else:
-        session.show(queues_table(found))
+        session.show(queues_table([queue]))
 
 
 # -- schedules ----------------------------------------------------------------------------------
 
 
 def _schedules(session: Session) -> None:
-    """List the schedules: when each is due next, and what became of its last run."""
+    """List schedules with their next time and last run."""
     try:
         found = schedule_admin.schedules(session.store())
     except NoStore as missing:
@@ -236,17 +287,24 @@ def _at(at: dt.datetime | None) -> str:
 
 
 @click.argument("name")
-@click.option("--pause", is_flag=True, help="Start no more runs.")
-@click.option("--unpause", is_flag=True, help="Go on; its catch-up says what is made up for.")
-def _schedule(session: Session, name: str, pause: bool, unpause: bool) -> None:
-    """Pause a schedule, or let it go on. Runs that were started are not concerned."""
-    if pause == unpause:
-        raise UsageError("say one of --pause and --unpause")
-    view = schedule_admin.set_schedule(session.store(), name, paused=pause, actor=os_user())
+def _pause_schedule(session: Session, name: str) -> None:
+    """Pause a schedule: it starts no more runs.
+
+    Runs that it started go on.
+    """
+    view = schedule_admin.set_schedule(session.store(), name, paused=True, actor=os_user())
     if session.as_json:
         session.answer(schedule=view)
-    elif view.paused:
-        session.say(f"Schedule {view.name} is paused. To let it go on:")
-        session.say(f"  {session.pasteable(f'schedule {view.name} --unpause')}")
+        return
+    session.say(f"Schedule {view.name} is paused. To resume it:")
+    session.say(f"  {session.pasteable(command_line('schedules resume', view.name))}")
+
+
+@click.argument("name")
+def _resume_schedule(session: Session, name: str) -> None:
+    """Resume a schedule; its catch-up decides about missed times."""
+    view = schedule_admin.set_schedule(session.store(), name, paused=False, actor=os_user())
+    if session.as_json:
+        session.answer(schedule=view)
     else:
         session.say(f"Schedule {view.name} goes on. Its next tick: {_at(view.next_at)}.")

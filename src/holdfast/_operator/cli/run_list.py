@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 from rich.text import Text
 
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._features.watchdog.model import Found
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read import run_views
 from holdfast._operator.read.run_views import MOVED, RunSummary
@@ -18,8 +16,6 @@ from holdfast._stores.addresses import NoStore, place, shown
 from holdfast._stores.contract import Query
 from holdfast.errors import RunNotFound, UsageError
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _REASONS = (*(str(reason) for reason in HeldReason), MOVED)
 _LEAST = ("VERSION", "STEPS", "AT", "FLOW")
 """What is left out of a narrow table, in this order."""
@@ -52,8 +48,10 @@ def add_to(group: click.Group) -> None:
 )
 @click.option("--version", metavar="TEXT", help="Only runs of this version of their flow.")
 @click.option("--parent", metavar="RUN_ID", help="Only children of this run.")
-@click.option("--older-than", metavar="AGE", help="Not changed for so long: 30s, 10m, 2h, 7d.")
-@click.option("--newer-than", metavar="AGE", help="Changed within this time.")
+@click.option(
+    "--older-than", type=DurationType(), help="Not changed for so long: 30s, 10m, 2h, 7d."
+)
+@click.option("--newer-than", type=DurationType(), help="Changed within this time.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 def _runs(
     session: Session,
@@ -66,8 +64,8 @@ def _runs(
     finding: str | None,
     version: str | None,
     parent: str | None,
-    older_than: str | None,
-    newer_than: str | None,
+    older_than: float | None,
+    newer_than: float | None,
     limit: int,
 ) -> None:
     """List runs, newest first; with several options, those that fit all of them."""
@@ -87,8 +85,8 @@ def _runs(
         run_id_part=search,
         flow=flow,
         tag=_tag(tag),
-        updated_before_us=_before_us(store.now_us(), older_than, "--older-than"),
-        updated_after_us=_before_us(store.now_us(), newer_than, "--newer-than"),
+        updated_before_us=_before_us(store.now_us(), older_than),
+        updated_after_us=_before_us(store.now_us(), newer_than),
         queue=queue,
         held_reason=None if any_held else held,
         parent=parent,
@@ -126,13 +124,8 @@ def _tag(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-def _before_us(now_us: int, age: str | None, option: str) -> int | None:
-    if age is None:
-        return None
-    match = _AGE.fullmatch(age)
-    if match is None:
-        raise UsageError(f"{option} is a number and a unit (30s, 10m, 2h, 7d), not {age!r}")
-    return now_us - int(float(match[1]) * _UNITS_S[match[2]] * 1e6)
+def _before_us(now_us: int, age_s: float | None) -> int | None:
+    return None if age_s is None else now_us - int(age_s * 1e6)
 
 
 def _where(run: RunSummary, now_us: int) -> str:

@@ -1,4 +1,4 @@
-"""Commands that serve a store: the page and its API (`ui`), their tokens (`token`), and the tools of an
+"""Commands that serve a store: the page and its API (`ui`), their tokens (`tokens`), and the tools of an
 assistant (`mcp`)."""
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ from typing import Any
 
 import click
 
-from holdfast._engine.values.durations import micros
 from holdfast._operator.cli.exit_codes import OK
 from holdfast._operator.cli.reconnecting_store import reconnecting
-from holdfast._operator.cli.session import Session, command, open_store, os_user
+from holdfast._operator.cli.session import (
+    DurationType,
+    Session,
+    command,
+    open_store,
+    os_user,
+    subgroup,
+)
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.read import audit_log
+from holdfast._operator.text import length
 from holdfast._operator.web.access_tokens import Role, Token, Tokens
 from holdfast.errors import UsageError
 
@@ -30,11 +37,14 @@ PORT = 8321
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
     command(group, "ui")(_ui)
-    command(token, "create")(_create)
-    command(token, "list")(_list)
-    command(token, "revoke")(_revoke)
-    command(token, "rotate")(_rotate)
-    group.add_command(token)
+    tokens = subgroup(
+        "tokens", "Create and revoke tokens for the page, API and metrics.", lists=True
+    )
+    command(tokens, "list")(_list)
+    command(tokens, "create")(_create)
+    command(tokens, "revoke")(_revoke)
+    command(tokens, "rotate")(_rotate)
+    group.add_command(tokens)
     command(group, "mcp")(_mcp)
 
 
@@ -76,7 +86,7 @@ def _ui(
     """Serve the page and the HTTP API of this store.
 
     It listens on this machine only, unless TLS or a proxy is stated, and always wants a token. One is
-    made for this start, and ends with it; others are made with `holdfast token create`.
+    made for this start, and ends with it; others are made with `holdfast tokens create`.
     """
     try:
         from holdfast._operator.web import http_server
@@ -136,12 +146,7 @@ def _tell(session: Session, at: str, secret: str, socket: str | None) -> None:
     session.out.file.flush()
 
 
-# -- token --------------------------------------------------------------------------------------
-
-
-@click.group("token")
-def token() -> None:
-    """Make and revoke tokens for the page, the API and the metrics."""
+# -- tokens -------------------------------------------------------------------------------------
 
 
 @click.argument("name")
@@ -152,24 +157,26 @@ def token() -> None:
     show_default=True,
     help="viewer looks, operator decides about runs, admin changes queues and schedules too.",
 )
-@click.option("--expires", metavar="AGE", default="30d", show_default=True, help="12h, 30d …")
-def _create(session: Session, name: str, role: str, expires: str) -> int:
-    """Make a token. It is shown once, and kept only as a hash."""
+@click.option("--expires", type=DurationType(), default="30d", show_default=True)
+def _create(session: Session, name: str, role: str, expires: float) -> int:
+    """Create a token; it is shown once, and kept as a hash."""
     store = session.store()
-    secret = Tokens.of(store).create(name, role, micros(expires, "--expires") / 1e6)
-    audit_log.record(store, os_user(), f"token {name}", "created", role=role, expires=expires)
+    secret = Tokens.of(store).create(name, role, expires)
+    audit_log.record(
+        store, os_user(), f"token {name}", "created", role=role, expires=length(expires)
+    )
     _show(session, name, secret)
     return OK
 
 
 def _list(session: Session) -> int:
-    """List the tokens of this store, without their secrets."""
+    """List tokens, without their secrets."""
     found = Tokens.of(session.store()).list()
     if session.as_json:
         session.answer(tokens=[_data(it) for it in found])
         return OK
     if not found:
-        make = session.pasteable("token create NAME --role operator")
+        make = session.pasteable("tokens create NAME --role operator")
         session.say(f"No tokens. Make one with: {make}")
         return OK
     rows = table("NAME", "ROLE", "MADE", "UNTIL", "")
@@ -183,7 +190,7 @@ def _list(session: Session) -> int:
 
 @click.argument("name")
 def _revoke(session: Session, name: str) -> int:
-    """Remove a token; who is signed in with it is signed out."""
+    """Revoke a token; sessions that use it end."""
     store = session.store()
     gone = Tokens.of(store).revoke(name)
     audit_log.record(store, os_user(), f"token {name}", "revoked", role=gone.role)

@@ -32,10 +32,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast._engine.values.durations import LONGEST_US, micros
 from holdfast._operator.cli.command_list import SECTIONS
 from holdfast._operator.cli.exit_codes import DAMAGED, OK, code_of
 from holdfast._operator.cli.tables import fitted, folded
-from holdfast._operator.text import visible
+from holdfast._operator.text import length, visible
 from holdfast._stores.addresses import shown as shown_url
 from holdfast._stores.contract import Progress, Store, no_progress
 from holdfast.errors import (
@@ -169,7 +170,7 @@ class Session:
             if self.warning is not None and not self.as_json:
                 self.banner(
                     f"This store has lost acknowledged commits: {self.warning}",
-                    f"It can be read. Effects are blocked until you accept it: {self.pasteable('adopt')}",
+                    f"It can be read. Effects are blocked until you accept it: {self.pasteable('store accept-data-loss')}",
                 )
         return self._store
 
@@ -302,7 +303,7 @@ class Session:
         elif code == DAMAGED:
             self.banner(
                 self.pointed(message),
-                f"Nothing is repaired silently. To see all damage: {self.pasteable('verify')}",
+                f"Nothing is repaired silently. To see all damage: {self.pasteable('store verify')}",
             )
         else:
             self.note(f"holdfast: {self.pointed(message)}")
@@ -393,7 +394,7 @@ def command(
             **options: Any,
         ) -> NoReturn:
             context = click.get_current_context()
-            given: dict[str, Any] = context.find_root().params
+            given = _given_before(context)
             session = Session(
                 name if group.name == "main" else f"{group.name} {name}",
                 url or given.get("url"),
@@ -413,6 +414,32 @@ def command(
         return function
 
     return add
+
+
+def _given_before(context: click.Context) -> dict[str, Any]:
+    """Return the options before a command: those of its group, then those of `holdfast`."""
+    given: dict[str, Any] = {}
+    while context.parent is not None:
+        context = context.parent
+        given |= {name: value for name, value in context.params.items() if not given.get(name)}
+    return given
+
+
+def subgroup(name: str, text: str, *, lists: bool = False) -> click.Group:
+    """Return a group of commands, which takes their common options too. If it `lists`, it performs
+    its command `list` when no command is given."""
+    if lists:
+        text += "\n\nWithout a command, it lists."
+
+    @click.group(name, help=text, invoke_without_command=lists)
+    @no_pager_option
+    @store_options
+    def group(**_options: Any) -> None:
+        context = click.get_current_context()
+        if lists and context.invoked_subcommand is None:
+            context.invoke(group.commands["list"])
+
+    return group
 
 
 def perform(session: Session, function: Callable[..., Any], options: dict[str, Any]) -> int:
@@ -445,6 +472,33 @@ def no_pager_option(function: Any) -> Any:
     """Add the option that keeps long output from being paged."""
     told = "Print long output at once. Else, on a terminal: HOLDFAST_PAGER, PAGER, or less."
     return click.option("--no-pager", is_flag=True, help=told)(function)
+
+
+class DurationType(click.types.FloatParamType):
+    """How long: `20s`, `2h`, `1h30m`, or a number of seconds. Commands receive seconds."""
+
+    name = "time"
+
+    def __init__(self, min_s: float = 0, max_s: float = LONGEST_US / 1e6) -> None:
+        self._min_s, self._max_s = min_s, max_s
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return a time in seconds."""
+        try:
+            number: float | str = float(value)
+        except ValueError:
+            number = value
+        try:
+            seconds = micros(number, "time") / 1e6
+        except UsageError:
+            self.fail(f"{value!r} is not a time such as 20s, 10m, 2h or 3d", param, ctx)
+        if not self._min_s <= seconds <= self._max_s:
+            self.fail(
+                f"{value!r} is not from {length(self._min_s)} to {length(self._max_s)}", param, ctx
+            )
+        return seconds
 
 
 def _options(*, acts: bool, pages: bool = False) -> list[Callable[[Any], Any]]:

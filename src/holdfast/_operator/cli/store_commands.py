@@ -1,4 +1,4 @@
-"""Commands for the store as a whole: verify, backup, restore, adopt, gc, export, import, audit."""
+"""The group `store`: commands for the store as a whole."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 from holdfast._features.retention.store import Swept
 from holdfast._operator.act import garbage_collection, run_files
 from holdfast._operator.act.garbage_collection import Collected
-from holdfast._operator.cli.decision_commands import duration
+from holdfast._operator.cli import move_command
 from holdfast._operator.cli.exit_codes import DAMAGED, OK
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import DurationType, Session, command, subgroup
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.read import audit_log
 from holdfast._operator.read.run_views import verified
@@ -24,14 +24,17 @@ from holdfast.errors import UsageError
 
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
-    command(group, "verify", pages=True)(_verify)
-    command(group, "backup")(_backup)
-    command(group, "restore")(_restore)
-    command(group, "adopt", acts=True)(_adopt)
-    command(group, "gc")(_gc)
-    command(group, "export")(_export)
-    command(group, "import")(_import)
-    command(group, "audit", pages=True)(_audit)
+    store = subgroup("store", "Check, back up, restore, prune and move a store.")
+    command(store, "verify", pages=True)(_verify)
+    command(store, "backup")(_backup)
+    command(store, "restore")(_restore)
+    command(store, "prune")(_prune)
+    move_command.add_to(store)
+    command(store, "export")(_export)
+    command(store, "import")(_import)
+    command(store, "audit", pages=True)(_audit)
+    command(store, "accept-data-loss", acts=True)(_accept_data_loss)
+    group.add_command(store)
 
 
 @click.argument("run_ids", nargs=-1, metavar="[RUN_ID]...")
@@ -68,7 +71,7 @@ def _of_the_rest(findings: list[Damage]) -> str:
 
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 def _backup(session: Session, path: Path) -> None:
-    """Write a consistent copy of the store to a new file, while it is in use."""
+    """Write a consistent copy to a new file, while in use."""
     if path.exists():
         raise UsageError(f"{path} exists already; a backup is written to a new file")
     store = session.store()
@@ -82,7 +85,7 @@ def _backup(session: Session, path: Path) -> None:
 
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def _restore(session: Session, path: Path) -> None:
-    """Put a backup where the store is to be (--url says where).
+    """Restore a backup to the address of --url.
 
     A store that is there is never overwritten: move it away first, with all files whose names begin
     like its own. What happened after the backup was made is not in it, so in runs that it knows, an
@@ -96,8 +99,8 @@ def _restore(session: Session, path: Path) -> None:
     if session.url.startswith("postgres"):
         raise UsageError(
             f"{shown(session.url)} is a database of a server: restore it with pg_restore, or by the "
-            "server's own means, and `holdfast adopt` it; runs of a backup in a file are put there "
-            "with `holdfast copy`"
+            "server's own means, and then run `holdfast store accept-data-loss`; `holdfast store move` "
+            "moves the runs of a backup in a file there"
         )
     target = parse(session.url).path
     restore(str(path), target)
@@ -107,8 +110,8 @@ def _restore(session: Session, path: Path) -> None:
         session.say(f"Restored: {target}, from {path}.")
 
 
-def _adopt(session: Session, actor: str) -> int:
-    """Accept a store that lost acknowledged commits, as it is now.
+def _accept_data_loss(session: Session, actor: str) -> int:
+    """Accept that the store lost commits, and unblock effects.
 
     Before you do: is this the right file, and not an old copy? Afterwards effects are executed again.
     In runs that existed, an effect without a record goes through its on_doubt first, since it may
@@ -118,20 +121,20 @@ def _adopt(session: Session, actor: str) -> int:
     lost, session.warning = session.warning, None
     if lost is None:
         if session.as_json:
-            session.answer(adopted=None)
+            session.answer(accepted=None)
         else:
-            session.say("Nothing to adopt: no acknowledged commit is missing.")
+            session.say("Nothing to accept: no acknowledged commit is missing.")
         return OK
     accepted = store.adopt(actor)
     audit_log.record(store, actor, "store", "adopted", lost=accepted)
     if session.as_json:
-        session.answer(adopted=accepted, actor=actor)
+        session.answer(accepted=accepted, actor=actor)
     else:
-        session.say(f"Adopted by {actor}: {accepted}.")
+        session.say(f"Accepted by {actor}: {accepted}.")
     return OK
 
 
-# -- gc, export, import -------------------------------------------------------------------------
+# -- prune, export, import -------------------------------------------------------------------------
 
 
 SHOWN = 20
@@ -140,9 +143,9 @@ SHOWN = 20
 
 @click.option(
     "--older-than",
-    metavar="TIME",
-    help='How long ago they ended, such as "30d", "12h" or a number of seconds. Without it: as long as their flow keeps '
-    "them (`@flow(retention=…)`); of flows that say nothing, nothing.",
+    type=DurationType(),
+    help="How long ago they ended, such as 30d. Without it: as long as their flow keeps them "
+    "(`@flow(retention=…)`); flows without a retention keep all.",
 )
 @click.option("--flow", metavar="NAME", help="Only runs of this flow, with their children.")
 @click.option(
@@ -152,35 +155,39 @@ SHOWN = 20
     help="completed, cancelled, rolled_back (together the default), or failed; may be repeated.",
 )
 @click.option(
-    "--keep-measures",
-    metavar="TIME",
-    help="How long what `holdfast trends` shows is kept; 14d by default.",
+    "--trends-retention",
+    type=DurationType(),
+    help="How long the measures of `holdfast trends` are kept. Default: 14d.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def _gc(
+def _prune(
     session: Session,
-    older_than: str | None,
+    older_than: float | None,
     flow: str | None,
     status: tuple[str, ...],
-    keep_measures: str | None,
+    trends_retention: float | None,
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Remove runs that have ended and had their time.
+    """Remove ended runs whose retention is over.
 
     What goes: journal, values, messages and keys. What stays: the id, so that a run that was removed
     is not begun again by accident. A run is left alone while one of its business keys is younger than
     its key_ttl, while a child of it has not ended, and while a fork stands on it. There is no way
-    back: `holdfast export` what you want to keep.
+    back: `holdfast store export` what you want to keep.
     """
     store = session.store()
     statuses = status or None
-    age, kept = duration(older_than), duration(keep_measures)
     if not dry_run and not yes:
         with session.progress() as tell:
             plan = garbage_collection.collect(
-                store, older_than=age, flow=flow, status=statuses, dry_run=True, progress=tell
+                store,
+                older_than=older_than,
+                flow=flow,
+                status=statuses,
+                dry_run=True,
+                progress=tell,
             )
         if not session.as_json:
             _list(session, "TO BE REMOVED", plan.removed)
@@ -191,11 +198,11 @@ def _gc(
     with session.progress() as tell:
         collected = garbage_collection.collect(
             store,
-            older_than=age,
+            older_than=older_than,
             flow=flow,
             status=statuses,
             dry_run=dry_run,
-            trends_retention=kept,
+            trends_retention=trends_retention,
             progress=tell,
         )
     return _tell(session, collected)
@@ -236,10 +243,10 @@ def _list(session: Session, title: str, runs: list[Swept]) -> None:
 @click.argument("run_id")
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 def _export(session: Session, run_id: str, path: Path) -> None:
-    """Write a run to a new file, with its chain and everything that it refers to.
+    """Write a run to a new file.
 
-    The file is JSON, one entry per line; a name that ends in .gz is compressed. A run's children go
-    with it, and so do the runs that it was forked from. What the journal holds, the file holds.
+    The file is JSON, one entry per line; a name that ends in .gz is compressed. Its children and the
+    runs that it was forked from are written with it. What the journal holds, the file holds.
     """
     store = session.store()
     with session.progress() as tell:
@@ -254,10 +261,10 @@ def _export(session: Session, run_id: str, path: Path) -> None:
 
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def _import(session: Session, path: Path) -> None:
-    """Read runs that were exported into this store.
+    """Read exported runs into this store.
 
     Every entry is checked against the chain; a file that was changed is refused. Only runs that have
-    ended are read in: one that can still go on lives in one store (`holdfast copy` moves it). A run
+    ended are read in: one that can still go on lives in one store (`holdfast store move` moves it). A run
     that is here already, the same, is left as it is.
     """
     with session.progress() as tell:
@@ -282,9 +289,10 @@ def _import(session: Session, path: Path) -> None:
     help="How many, the newest first.",
 )
 def _audit(session: Session, limit: int) -> None:
-    """Show who changed what belongs to no run: queues, schedules, tokens, an adopted store.
+    """Show who changed queues, schedules and tokens.
 
-    What was decided about a run is in its history. This is kept for ninety days.
+    It also shows who accepted a data loss. The log is kept for ninety days. Decisions about a run
+    are in its history.
     """
     try:
         found = audit_log.recorded_changes(session.store(), limit)

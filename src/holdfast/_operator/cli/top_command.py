@@ -32,7 +32,7 @@ from holdfast._operator.cli.exit_codes import INTERRUPTED, OK
 from holdfast._operator.cli.queue_commands import about_workers, queues_table
 from holdfast._operator.cli.reconnecting_store import WatchedStore
 from holdfast._operator.cli.run_details import explained
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read.overview import Overview, overview
 from holdfast._operator.text import length
@@ -137,10 +137,9 @@ def add_to(group: click.Group) -> None:
 @click.option("--once", is_flag=True, help="Print it once; so does a terminal that is none.")
 @click.option(
     "--every",
-    type=click.FloatRange(0.2, 3600),
-    default=1.0,
+    type=DurationType(0.2, 3600),
+    default="1s",
     show_default=True,
-    metavar="SECONDS",
     help="How often to look.",
 )
 def _top(session: Session, once: bool, every: float) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.explain.explanation import WIDTH_CHARS
 from holdfast._operator.read import trends
@@ -29,21 +29,22 @@ def add_to(group: click.Group) -> None:
 
 
 @click.option(
-    "--hours",
-    type=click.FloatRange(0, HOURS_MAX, min_open=True),
-    default=24,
+    "--since",
+    "since_s",
+    type=DurationType(1, HOURS_MAX * 3600),
+    default="24h",
     show_default=True,
-    help="How far back.",
+    help="How long ago it begins.",
 )
 @click.option("--flow", metavar="NAME", help="Only this flow; saturation is of all workers.")
-def _trends(session: Session, hours: float, flow: str | None) -> None:
+def _trends(session: Session, since_s: float, flow: str | None) -> None:
     """Show latency, cost, errors, trace coverage and saturation over time.
 
     Processes write what they did into the store about once a minute; this adds it up, for all of
     them. PEAK is the highest of all the parts of the line, ALL is the whole time together.
     """
     try:
-        found = trends.trends(session.store(), hours=hours, flow=flow)
+        found = trends.trends(session.store(), hours=since_s / 3600, flow=flow)
     except NoStore as missing:
         if session.as_json:
             session.answer(trends=None)
@@ -56,7 +57,7 @@ def _trends(session: Session, hours: float, flow: str | None) -> None:
     for note in found.notes:
         session.note(session.pointed(f"Note: {note}"))
     if not found.processes:
-        session.say(f"Nothing was measured in the last {length(hours * 3600)}.")
+        session.say(f"Nothing was measured in the last {length(since_s)}.")
         return
     if flow is not None and flow not in found.flows:
         known = ", ".join(found.flows) or "none"

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from holdfast._operator.cli import worker_telemetry
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.worker_pool import WorkerPool
 from holdfast._operator.cli.worker_process import Order
 from holdfast._operator.cli.worker_telemetry import TelemetryOptions
@@ -49,18 +49,16 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--drain",
     "drain_s",
-    metavar="SECONDS",
-    type=click.FloatRange(0),
-    default=20.0,
+    type=DurationType(),
+    default="20s",
     show_default=True,
     help="How long runs at work may take to end when the worker receives SIGTERM.",
 )
 @click.option(
     "--lease",
     "lease_s",
-    metavar="SECONDS",
-    type=click.FloatRange(1),
-    default=30.0,
+    type=DurationType(1),
+    default="30s",
     show_default=True,
     help="How long nobody else takes its runs after it was last heard of.",
 )
@@ -159,7 +157,7 @@ def _serve(
         note(f"health: http://{served.address}/live and /ready")
     if wanted.metrics is not None:
         served_at = stack.enter_context(metrics_server_of(wanted, pool, session))
-        make = session.pasteable("token create")
+        make = session.pasteable("tokens create NAME")
         note(f"metrics: {served_at.url}, with a token: {make}")
 
 

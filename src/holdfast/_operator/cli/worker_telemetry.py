@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from holdfast._operator.cli.session import DurationType
 from holdfast._operator.read.metrics_merge import Figures, collected, prometheus
 from holdfast.errors import UsageError
 
@@ -86,9 +87,8 @@ _OPTIONS = (
     click.option(
         "--alert-timeout",
         "alert_timeout_s",
-        metavar="SECONDS",
-        type=click.FloatRange(0.1, 60),
-        default=30.0,
+        type=DurationType(0.1, 60),
+        default="30s",
         show_default=True,
         help="How long that command may take; then it is killed, and tried again later.",
     ),

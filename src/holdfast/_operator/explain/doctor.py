@@ -115,20 +115,20 @@ def _files(store: Store) -> tuple[int | None, int | None, int | None]:
 def _troubles(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
     lost = store.regression()
     if lost is not None:
-        text = f"acknowledged commits are missing: {lost}; effects are blocked until it is adopted"
-        yield Trouble("regression", Severity.ERROR, text, ("holdfast adopt",))
+        text = f"acknowledged commits are missing: {lost}; effects are blocked until somebody accepts the loss"
+        yield Trouble("regression", Severity.ERROR, text, ("holdfast store accept-data-loss",))
     yield from _disk(store, wal, free)
     for look in (_people, _queues, _leases):
         try:
             yield from look(store)
         except Corrupt as damage:
             text = f"it cannot be read: {damage}"
-            yield Trouble("damage", Severity.ERROR, text, ("holdfast verify",))
+            yield Trouble("damage", Severity.ERROR, text, ("holdfast store verify",))
 
 
 def _damages(survey: watchdog.Survey) -> Iterator[Trouble]:
     for damage in survey.damaged:
-        verify = command("verify", *([damage.run_id] if damage.run_id else []))
+        verify = command("store verify", *([damage.run_id] if damage.run_id else []))
         yield Trouble("damage", Severity.ERROR, f"it cannot be read: {damage}", (verify,))
 
 
@@ -139,7 +139,7 @@ def _disk(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
     total = shutil.disk_usage(Path(path).parent).total
     if free < max(FREE_BYTES, FREE_SHARE * total):
         text = f"{free / 2**20:,.0f} MiB are free on the disk of {path}"
-        actions = ("holdfast gc --dry-run --older-than 30d",)
+        actions = ("holdfast store prune --dry-run --older-than 30d",)
         yield Trouble("disk", Severity.ERROR, text, actions)
     if wal > WAL_BYTES:
         text = (
@@ -175,7 +175,7 @@ def _asking(store: Store) -> Iterator[Trouble]:
     asked = question_views.questions(store, limit=ASKED_MAX, plain=True, unreadable=unreadable)
     for run_id, error in {it.run_id: it.error for it in unreadable}.items():
         text = f"it cannot be read: {error}"
-        yield Trouble("damage", Severity.ERROR, text, (command("verify", run_id),))
+        yield Trouble("damage", Severity.ERROR, text, (command("store verify", run_id),))
     number = len({it.run_id for it in asked})
     if number:
         least = "at least " if len(asked) == ASKED_MAX else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from enum import StrEnum
 
@@ -20,6 +21,8 @@ WIDTH_CHARS = 79
 ALL_IS_WELL = "Nothing needs to be done."
 TO_SEE = "To see how far it is:"
 NOTHING_TO_DO = f"{ALL_IS_WELL} {TO_SEE}"
+_COMMAND = re.compile(r"holdfast(?: [a-z][a-z-]+){1,2}")
+_NO_BREAK = "\u00a0"
 
 
 class Wait(StrEnum):
@@ -80,14 +83,16 @@ class Explanation(msgspec.Struct):
 
 def _wrapped(text: str, mark: str) -> list[str]:
     later = " " * len(mark)
-    return textwrap.wrap(
+    text = _COMMAND.sub(lambda found: found[0].replace(" ", _NO_BREAK), text)
+    rows = textwrap.wrap(
         text,
         WIDTH_CHARS,
         initial_indent=mark,
         subsequent_indent=later,
         break_on_hyphens=False,
         break_long_words=False,
-    ) or [mark.rstrip()]
+    )
+    return [row.replace(_NO_BREAK, " ") for row in rows] or [mark.rstrip()]
 
 
 class Case:

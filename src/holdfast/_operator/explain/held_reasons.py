@@ -195,7 +195,7 @@ def _corrupt(case: Case) -> None:
     case.said.case = f"{case.name} is held: {held_facts(case.past).get('detail', 'it is damaged')}"
     case.progress()
     case.said.unknown.append("What the damaged part said.")
-    case.do("Find out what is damaged in this store:", "holdfast verify")
+    case.do("Find out what is damaged in this store:", "holdfast store verify")
     case.do("If it was put right (a backup restored, say), go on:", case.cmd("resume"))
 
 

@@ -83,7 +83,7 @@ def _warned(store: Store, said: Explanation) -> Explanation:
     if lost is not None:
         said.warning = (
             f"This store has lost acknowledged commits: {lost}. What stands here may be older than "
-            "what happened. Effects are blocked until somebody accepts it: holdfast adopt"
+            "what happened. Effects are blocked until somebody accepts the loss: holdfast store accept-data-loss"
         )
     return said
 
@@ -324,11 +324,11 @@ def _damaged(row: RunRow, damage: Corrupt) -> Explanation:
         ],
         unknown=["What the damaged part said."],
         actions=[
-            Action("Find out what else is damaged:", "holdfast verify"),
+            Action("Find out what else is damaged:", "holdfast store verify"),
             Action(
                 "End all programs that use the store, move its files away (all whose names begin like "
                 "its own), and put a backup in its place:",
-                "holdfast restore BACKUP",
+                "holdfast store restore BACKUP",
             ),
         ],
     )

@@ -106,7 +106,7 @@ def _about_limits(case: Case, queue: queue_views.QueueView) -> None:
         known.append(f"{count(queue.ready, 'run')} of its queue, {name}, could go on now{oldest}.")
     if queue.paused:
         known.append(f"Its queue, {name}, is paused: nothing of it is taken.")
-        case.do("To let it go on:", command("queue", name, "--unpause"))
+        case.do("To let it go on:", command("queues resume", name))
         return
     if queue.concurrency is not None and queue.taking_room >= queue.concurrency:
         limit = count(queue.concurrency, "run")
@@ -117,7 +117,7 @@ def _about_limits(case: Case, queue: queue_views.QueueView) -> None:
         )
         case.do(
             "To allow more at one time, if what they use can bear it:",
-            command("queue", name, "--concurrency", str(queue.concurrency * 2)),
+            command("queues set", name, "--concurrency", str(queue.concurrency * 2)),
         )
     others: list[tuple[int | None, str]] = [
         (queue.concurrency_per_key, "at one time of each limit key"),

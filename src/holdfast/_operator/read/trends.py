@@ -165,7 +165,9 @@ def _page(store: Store, after_us: int, before_us: int, seen: _Seen) -> Iterator[
         return
     if found.damaged:
         number = count(len(found.damaged), "measure is", "measures are")
-        seen.notes.append(f"{number} damaged and left out, from {when} on; see: holdfast verify")
+        seen.notes.append(
+            f"{number} damaged and left out, from {when} on; see: holdfast store verify"
+        )
     if len(found.rows) + len(found.damaged) == PAGE_ROWS:
         seen.notes.append(f"only the first {PAGE_ROWS:,} measures from {when} on are counted")
     for measure in found.rows:

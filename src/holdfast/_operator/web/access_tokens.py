@@ -146,7 +146,7 @@ class Tokens:
         with self._changing() as tokens:
             if any(known.name == name and known.holds() for known in tokens):
                 raise UsageError(
-                    f"there is a token {name!r} already; holdfast token rotate gives it a new secret"
+                    f"there is a token {name!r} already; holdfast tokens rotate gives it a new secret"
                 )
             tokens[:] = [known for known in tokens if known.name != name]
             tokens.append(token)

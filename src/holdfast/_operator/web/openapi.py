@@ -74,7 +74,7 @@ def describe(routes: tuple[Route, ...]) -> dict[str, Any]:
 
 
 _SCHEMES = {
-    "token": {"type": "http", "scheme": "bearer", "description": "holdfast token create"},
+    "token": {"type": "http", "scheme": "bearer", "description": "holdfast tokens create"},
     "session": {
         "type": "apiKey",
         "in": "cookie",

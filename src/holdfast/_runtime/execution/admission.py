@@ -168,7 +168,7 @@ def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> Non
         "reason": HeldReason.CORRUPT.value,
         "detail": str(damage),
         "step": "",
-        "actions": ["holdfast verify", "holdfast restore BACKUP"],
+        "actions": ["holdfast store verify", "holdfast store restore BACKUP"],
     }
     draft = Draft(Kind.RUN_HELD, engine.now_us(), body=_encode(body))
     write = Write(lease, [draft], row={"held_reason": HeldReason.CORRUPT.value})

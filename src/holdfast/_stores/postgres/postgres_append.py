@@ -189,7 +189,7 @@ class Batch:
         if self._lost is not None and claim_rules.starts_effect(write):
             raise StoreLostData(
                 f"{self._lost}. Effects wait until somebody has looked at it and accepted the "
-                "store as it is: holdfast adopt"
+                "store as it is: holdfast store accept-data-loss"
             )
         row = self._base(write)
         if row is None:

@@ -75,7 +75,7 @@ def _hold(link: Link, row: RunRow, acknowledged_seq: int, at_us: int) -> None:
         f"{acknowledged_seq or 'a later one'} were acknowledged: the server lost its tail. What "
         "was recorded there, effects included, may have happened",
         "step": row.current_step or "",
-        "actions": ["holdfast adopt", command("resume", row.run_id)],
+        "actions": ["holdfast store accept-data-loss", command("resume", row.run_id)],
     }
     draft = Draft(Kind.RUN_HELD, at_us, body=msgspec.json.encode(facts))
     changes = {"held_reason": HeldReason.CORRUPT.value, "wake_us": None, "waiting_on": None}

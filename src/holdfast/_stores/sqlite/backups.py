@@ -39,7 +39,7 @@ def restore(backup_path: str, target_path: str) -> None:
     if os.path.isfile(source_path) and not _is_database(source_path):
         raise StoreUnusable(
             f"{source_path} is no backup of a store and cannot be restored: it is no SQLite database; give a file that "
-            "`holdfast backup` wrote"
+            "`holdfast store backup` wrote"
         )
     if not filesystem.check_file(source_path):
         raise StoreUnusable(f"there is no backup at {source_path}")

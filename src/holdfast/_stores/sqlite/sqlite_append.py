@@ -120,7 +120,7 @@ class Appender:
     def _regressed(lost: str) -> StoreLostData:
         return StoreLostData(
             f"{lost}. Effects wait until somebody has looked at it and accepted the store as "
-            "it is: holdfast adopt"
+            "it is: holdfast store accept-data-loss"
         )
 
     def _one_by_one(self, writes: Sequence[Write]) -> list[Outcome]:

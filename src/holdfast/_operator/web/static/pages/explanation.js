@@ -151,7 +151,7 @@ export function cannotShow(id, error) {
         ".",
       )
       : null,
-    error.type === "Corrupt" ? commandLine("holdfast verify") : null,
+    error.type === "Corrupt" ? commandLine("holdfast store verify") : null,
   );
 }
 

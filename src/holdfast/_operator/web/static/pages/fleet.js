@@ -18,7 +18,7 @@ import { preview } from "../lib/tree.js";
 const EVERY_MS = 3000;
 const CHANGES = 20;
 const METER_WIDTH = 92;
-const DAMAGED = { type: "Corrupt", message: "what is stored of it is damaged; holdfast verify says what." };
+const DAMAGED = { type: "Corrupt", message: "what is stored of it is damaged; holdfast store verify says what." };
 let role = "viewer";
 
 const look = () => reading(byId("numbers"), "The fleet", read);

@@ -77,7 +77,7 @@ function troubleCard({ run_id: id, error }) {
     el("header", null, el("span", { class: "kind" }, "Damaged"), runLink(id)),
     el("p", { class: "asks" }, "It may wait for somebody, but it cannot be read."),
     el("div", { class: "trouble-box" }, error),
-    commandLine("holdfast verify"),
+    commandLine("holdfast store verify"),
   );
 }
 
