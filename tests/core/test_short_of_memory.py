@@ -50,6 +50,40 @@ def test_what_does_not_fit_into_memory_is_a_memory_error(value: str, more: int) 
     assert (done.returncode, done.stdout, done.stderr) == (0, "lives\n", "")
 
 
+WRITES = """
+import resource
+from holdfast._engine.journal import digest
+from holdfast._engine.values import codec
+
+text = "x" * 20_000_000
+raw = text.encode()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+unlimited = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + 5_000_000, unlimited[1]))
+for act in (lambda: {act},) * 3:
+    try:
+        act()
+    except MemoryError:
+        continue
+    raise SystemExit("it was written")
+resource.setrlimit(resource.RLIMIT_AS, unlimited)
+{act}
+print("lives")
+"""
+
+
+@pytest.mark.parametrize(
+    "act",
+    ["codec.encode([text])", "digest.digest([text])", "digest.seal(bytes(16), (1, 2, raw))"],
+    ids=["its node", "its digest", "the digest of its chunk"],
+)
+def test_what_there_is_no_memory_to_write_is_a_memory_error(act: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WRITES.format(act=act)], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "lives\n", "")
+
+
 @pytest.mark.parametrize("error", [StoreFailed("out of memory"), MemoryError(), RunDeleted("r")])
 def test_a_store_that_cannot_be_read_is_no_damage_of_a_value(error: Exception) -> None:
     def fetch(_number: int) -> dict[int, bytes]:

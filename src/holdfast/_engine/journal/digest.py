@@ -41,7 +41,7 @@ DIGEST_BYTES: Final = 16
 INLINE_MAX_BYTES: Final = 512
 
 _sorted_json = msgspec.json.Encoder(order="deterministic")
-_packed = msgspec.msgpack.Encoder().encode
+_pack_into = msgspec.msgpack.Encoder().encode_into
 
 
 def digest(value: object, known: Known = KNOWN, path: str = "value") -> bytes:
@@ -165,8 +165,11 @@ def _hash(form: bytes) -> bytes:
 
 
 def _line(value: Any) -> bytes:
+    line = bytearray()
     try:
-        return _sorted_json.encode(value) + b"\n"
+        _sorted_json.encode_into(value, line)  # See to_json.
+        line += b"\n"
+        return bytes(line)
     except UnicodeEncodeError:
         raise Refused("its text has a lone surrogate, which is no valid Unicode") from None
 
@@ -189,8 +192,10 @@ def seal(prev: bytes, parts: Sequence[int | str | bytes | None]) -> bytes:
 
     MessagePack is just that: each part with its type and its length, and one form for each value.
     """
+    form = bytearray(prev)
     try:
-        return hashlib.blake2b(prev + _packed(parts), digest_size=DIGEST_BYTES).digest()
+        _pack_into(parts, form, -1)  # Behind what is there; see to_json.
+        return hashlib.blake2b(form, digest_size=DIGEST_BYTES).digest()
     except (OverflowError, UnicodeEncodeError):
         # Bytes from a damaged file can become such a number or text; no row of ours has them.
         return _hash(prev + repr(parts).encode("utf-8", "backslashreplace"))

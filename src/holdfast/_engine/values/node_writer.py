@@ -33,9 +33,20 @@ PATH_SHOWN_CHARS: Final = 200
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
-to_json = msgspec.json.Encoder().encode
+_json_into = msgspec.json.Encoder().encode_into
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def to_json(value: object) -> bytes:
+    """Encode a value of any size.
+
+    Where its output cannot be enlarged, `Encoder.encode` of msgspec (0.22 at least) ends the process
+    with a segmentation fault; `encode_into` raises MemoryError.
+    """
+    output = bytearray()
+    _json_into(value, output)
+    return bytes(output)
 
 
 def is_plain(value: object, levels: int = DEPTH_MAX_LEVELS) -> bool:
