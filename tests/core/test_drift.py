@@ -126,7 +126,7 @@ def test_who_may_free_a_held_run(names: list[str], decision: Any, confirm: bool,
 
 def test_a_change_that_no_step_stands_for_cannot_be_redone():
     history = held(Change("flow", "f", "a", "b", "hold", did="hold"), line(["search"])[0])
-    with pytest.raises(UsageError, match="--go-on"):
+    with pytest.raises(UsageError, match="--keep"):
         decided_drafts(history, "ann", 1, "redo", confirm=True)
 
 

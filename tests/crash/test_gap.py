@@ -93,7 +93,7 @@ def command(world: World, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 def preflight(world: World) -> dict[str, Any]:
     """Return what the command says, with the code of the agent as it is now."""
-    said = command(world, "preflight", "r", "--app", "agent.py")
+    said = command(world, "resume", "r", "--dry-run", "--app", "agent.py")
     report: dict[str, Any] = said["preview"]
     return report
 
@@ -180,7 +180,7 @@ def test_killed_while_it_is_redone(world: World, policy: str, point: str) -> Non
     assert_whole(world)
 
 
-@pytest.mark.parametrize("decision", ["--go-on", "--redo"])
+@pytest.mark.parametrize("decision", ["--keep", "--redo"])
 def test_an_effect_behind_a_changed_file_needs_a_confirmation(world: World, decision: str) -> None:
     script = agent(world, policy="redo", sends=True)
     prices(world, "1")
@@ -214,7 +214,7 @@ def test_a_changed_model(world: World, policy: str) -> None:
     ended = world.run(script)
     if policy == "hold":
         assert (ended.error, ended.said["reason"]) == ("RunHeld", "drift")
-        command(world, "resume", "r", "--go-on", "--actor", "ann")
+        command(world, "resume", "r", "--keep", "--actor", "ann")
         ended = world.run(script)
     elif policy == "fail":
         assert ended.error == "RunFailed"
@@ -240,7 +240,7 @@ def test_an_edited_flow_can_be_held(world: World) -> None:
     script = agent(world, on_drift=drift, behind="holdfast.context.is_replaying()")
     assert world.run(script).said["reason"] == "drift"
     command(world, "resume", "r", "--redo", "--actor", "ann", code=2)
-    command(world, "resume", "r", "--go-on", "--actor", "ann")
+    command(world, "resume", "r", "--keep", "--actor", "ann")
     assert world.run(script).result == "m-1 saw 1"
 
 

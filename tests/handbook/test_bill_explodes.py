@@ -43,7 +43,7 @@ def test_it_is_stopped_looked_at_and_paid_for_or_not(world: World):
     with world.started("holdfast worker agent.py"):
         world.until("careful", "held: budget")
         world.until("careless", "waiting")
-        world.says("held: budget", world.paste("runs --held budget"))
+        world.says("held: budget", world.paste("runs --held-reason budget"))
         assert "careless" in world.paste("runs --finding runaway_cost")
         world.paste("trends")
         world.paste("queues pause QUEUE", QUEUE="agents")
@@ -52,7 +52,7 @@ def test_it_is_stopped_looked_at_and_paid_for_or_not(world: World):
         assert world.did("paid") == 2
 
         world.paste("queues resume QUEUE", QUEUE="agents")
-        world.paste("raise-budget", RUN="careful", AMOUNT="2")
+        world.paste("set-budget", RUN="careful", AMOUNT="2")
         world.until("careful", "completed")
         world.paste("resume", RUN="careless")
         world.until("careless", "waiting")

@@ -67,7 +67,7 @@ def test_damage_is_restored_and_a_lost_tail_adopted(world: World):
     world.says("lost acknowledged commits", told.stdout + told.stderr)
     world.paste("store accept-data-loss")
     world.paste("doctor", code=0)
-    assert "kim" not in world.paste("runs --held corrupt")
+    assert "kim" not in world.paste("runs --held-reason corrupt")
     world.store.signal("kim", "go")
     # What may have happened in the part that is gone is asked about, and not executed.
     assert world.shell("holdfast run agent.py:remind kim").returncode == 3

@@ -57,7 +57,7 @@ def test_a_worker_goes_on_by_itself_when_the_server_is_back(world: World, server
         world.wait(lambda: "can be used again" in log.read_text(), log.read_text)
         assert "can be used again" in world.page.text
         world.paste("doctor")
-        assert "report" not in world.paste("runs --held corrupt")
+        assert "report" not in world.paste("runs --held-reason corrupt")
         assert "missing" in world.paste("store accept-data-loss")
         assert "report" not in world.paste("runs --status running")
     assert world.did("search") == 1

@@ -48,7 +48,7 @@ def test_the_old_code_ends_one_and_the_new_code_another(world: World):
         assert world.status(run_id) == "held: diverged"
     assert "checked" not in (world.folder / "done.log").read_text()
 
-    world.says("held: diverged", world.paste("runs --held diverged"))
+    world.says("held: diverged", world.paste("runs --held-reason diverged"))
     assert "Effects that have happened" in world.paste("explain", RUN="forward")
     world.paste("resume RUN", RUN="forward")
     assert world.shell("holdfast run agent.py:report forward").returncode == 0
@@ -58,7 +58,7 @@ def test_the_old_code_ends_one_and_the_new_code_another(world: World):
     world.paste("run ", FLOW="report", RUN="back")
     assert world.did("checked back") == 0
     told = world.paste("resume --diverged", FLOW="report")
-    assert "Taken up again: 2 of flow report." in told
+    assert "Resumed: 2 of flow report." in told
     with world.started("holdfast worker agent.py"):
         for run_id in ("third", "fourth"):
             world.until(run_id, "completed")

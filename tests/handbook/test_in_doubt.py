@@ -29,7 +29,7 @@ def test_three_doubts_are_settled_in_three_ways(world: World):
     with world.started("holdfast worker agent.py --concurrency 1"):
         for run_id in ("one", "two", "three"):
             world.until(run_id, "held: in_doubt")
-        world.says("held: in_doubt", world.paste("runs --held in_doubt"))
+        world.says("held: in_doubt", world.paste("runs --held-reason in_doubt"))
         world.says("idempotency key", world.paste("explain", RUN="one"))
         world.filled |= {"STEP": "charge", "JSON": "'\"ch-1\"'", "REASON": "'wrong order'"}
         world.paste("settle RUN STEP --done", RUN="one")

@@ -37,7 +37,7 @@ def test_it_is_held_others_go_on_and_the_mended_ones_are_taken_up(world: World):
     for name in ("first", "second", "third"):
         assert world.status(name) == "held: quarantined"
         assert world.did(f"exploded {name}") == 4, "the fifth claim is not executed any more"
-    world.says("held: quarantined", world.paste("runs --held quarantined"))
+    world.says("held: quarantined", world.paste("runs --held-reason quarantined"))
     assert "quarantined" in world.paste("explain", RUN="first")
     (world.folder / "mended").touch()
     with world.started("holdfast worker agent.py"):

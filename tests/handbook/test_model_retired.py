@@ -59,11 +59,11 @@ def test_one_goes_on_one_is_redone_and_one_had_failed(world: World):
         assert world.status(run_id) == "held: drift"
     assert world.did("thought with new") == 0
 
-    world.says("held: drift", world.paste("runs --held drift"))
+    world.says("held: drift", world.paste("runs --held-reason drift"))
     assert "old" in world.paste("explain", RUN="keeps")
-    assert "model" in world.paste("preflight", RUN="keeps")
+    assert "model" in world.paste("resume RUN --dry-run", RUN="keeps")
     assert world.did("thought with new") == 0
-    world.paste("resume RUN --go-on", RUN="keeps")
+    world.paste("resume RUN --keep", RUN="keeps")
     world.paste("resume RUN --redo", RUN="redoes")
     world.paste("resume --failed")
     with world.started("holdfast worker agent.py"):

@@ -45,7 +45,7 @@ def test_it_is_approved_refused_answered_and_cancelled(world: World):
         world.paste("approve", RUN="yes", DIGEST=str(digests["no"]), code=2)
         assert world.did("refunded yes") == 0
         world.paste("approve", RUN="yes", DIGEST=str(digests["yes"]))
-        world.paste("answer RUN STEP", RUN="no")
+        world.paste("reject RUN STEP", RUN="no")
         world.paste("answer RUN NAME", RUN="plan", NAME="days", VALUE="4")
         world.paste("cancel", RUN="late")
         world.until("yes", "completed")

@@ -54,7 +54,7 @@ def test_it_is_planned_undone_and_done_right(world: World):
     assert "wrong" in world.paste("runs --finding duplicate_action")
     assert "half" in world.paste("runs --finding partial_failure")
     assert "effect" in world.paste("show RUN", RUN="wrong")
-    plan = world.paste("rollback RUN --plan", RUN="wrong")
+    plan = world.paste("rollback RUN --dry-run", RUN="wrong")
     assert "book is undone" in plan
     assert "mail" in plan
     assert world.did("unbooked wrong") == 0

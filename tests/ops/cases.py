@@ -192,7 +192,7 @@ def held_diverged_leaving_out_an_effect(store: MemoryStore):
 
 @case
 def held_for_drift(store: MemoryStore):
-    actions = ("holdfast resume r --go-on", "holdfast resume r --redo --confirm")
+    actions = ("holdfast resume r --keep", "holdfast resume r --redo --confirm")
     Journal(store, "r").step("search").effect("mail").held(
         "drift",
         "the fact prices was 1f, and is 2e now. Behind it, mail has happened, or may have",
@@ -203,7 +203,7 @@ def held_for_drift(store: MemoryStore):
 
 @case
 def held_for_drift_in_a_block(store: MemoryStore):
-    actions = ("holdfast resume r --go-on",)
+    actions = ("holdfast resume r --keep",)
     journal = Journal(store, "r", flow="block", block=True).step("search")
     journal.held("drift", "the fact prices was 1f, and is 2e now", "watch:prices", actions=actions)
 
@@ -237,7 +237,7 @@ def held_for_its_budget(store: MemoryStore):
     spent = {"spent_usd_nanos": 900_000_000, "spent_tokens": 1200, "spent_steps": 3}
     store.put_pot(Pot("r", store.now_us(), **limits, **spent))
     detail = "think#4 was not executed: $0.90 of $1.00 is spent, and it may cost $0.30"
-    action = "holdfast raise-budget r --usd 2.00"
+    action = "holdfast set-budget r --usd 2.00"
     Journal(store, "r").step("search").held("budget", detail, "think#4", actions=(action,))
 
 

@@ -292,9 +292,9 @@ def held_diverged_leaving_out_an_effect() -> None:
 
 @leads_to(
     {
-        "holdfast resume r --go-on": Then("queued", "completed", "search stops stops"),
+        "holdfast resume r --keep": Then("queued", "completed", "search stops stops"),
         "holdfast resume r --redo": Then("queued", "completed", "search search stops stops"),
-        "holdfast preflight r --app MODULE": Then("held"),
+        "holdfast resume r --dry-run --app MODULE": Then("held"),
     }
 )
 def held_for_drift() -> None:
@@ -335,7 +335,7 @@ def held_because_it_was_moved() -> None:
 
 @leads_to(
     {
-        "holdfast raise-budget r --usd 1.00": Then(
+        "holdfast set-budget r --usd 1.00": Then(
             "queued", "completed", "think think", in_a_shell=True
         ),
         "holdfast resume r": Then("queued", "held", "think"),
@@ -353,7 +353,7 @@ def held_for_its_budget() -> None:
         "holdfast run MODULE:fails r": Then(
             "completed", None, "book broken broken broken", after="rm broken"
         ),
-        "holdfast rollback r --plan": Then("failed", in_a_shell=True),
+        "holdfast rollback r --dry-run": Then("failed", in_a_shell=True),
     }
 )
 def found_partial_failure() -> None:

@@ -87,7 +87,7 @@ YES = "holdfast answer r send yes"
     | {
         YES: Then("waiting", "completed", ""),
         "holdfast answer r send no": Then("waiting", "completed", ""),
-        "holdfast answer r send --refuse REASON": Then("waiting", "failed", "", in_a_shell=True),
+        "holdfast reject r send --reason REASON": Then("waiting", "failed", "", in_a_shell=True),
     }
 )
 def waiting_for_an_answer() -> None:
@@ -101,7 +101,7 @@ APPROVE = "holdfast approve r pasted_approved --digest DIGEST"
     executes("approves", "approved", after=APPROVE)
     | {
         APPROVE: Then("waiting", "completed", "approved", in_a_shell=True),
-        "holdfast answer r pasted_approved --refuse REASON": Then("waiting", "failed", ""),
+        "holdfast reject r pasted_approved --reason REASON": Then("waiting", "failed", ""),
     }
 )
 def waiting_for_an_approval() -> None:
@@ -159,7 +159,7 @@ def found_runaway_cost() -> None:
 @leads_to(
     {
         "holdfast show r": Then("completed"),
-        "holdfast rollback r --plan": Then("completed"),
+        "holdfast rollback r --dry-run": Then("completed"),
     }
 )
 def found_duplicate_action_in_a_completed_run() -> None:

@@ -387,7 +387,7 @@ def test_a_decision_about_drift_is_refused_where_there_is_none(store, decision):
         before = store.get(run_id).last_seq
         with pytest.raises(UsageError) as refused:
             run_decisions.resume(store, run_id, actor="kim", drift=decision)
-        option = "--redo" if decision == "redo" else "--go-on"
+        option = "--redo" if decision == "redo" else "--keep"
         assert str(refused.value).startswith(option)
         assert said in str(refused.value)
         assert f"holdfast explain {run_id}" in str(refused.value)

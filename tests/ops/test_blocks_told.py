@@ -134,7 +134,7 @@ def test_a_worker_that_is_alive_changes_nothing_for_a_block(asking: str) -> None
 
 @pytest.mark.parametrize(
     "given",
-    [("approve", "asks", "bt-pay", "--yes"), ("answer", "asks", "bt-pay", "--refuse", "no")],
+    [("approve", "asks", "bt-pay", "--yes"), ("reject", "asks", "bt-pay", "--reason", "no")],
 )
 def test_who_decides_is_told_to_run_the_script(asking: str, given: tuple[str, ...]) -> None:
     text = words(told(asking, *given))

@@ -45,14 +45,14 @@ def test_show_and_explain_say_what_is_spent(holdfast):
     assert "budget     $0.90 of $1.00 spent, 3 attempts, 0 tokens" in shown
     said = holdfast("explain", "held").stdout
     assert "is held, since its budget is used up" in said
-    assert "raise-budget held --usd 2.00" in said
+    assert "set-budget held --usd 2.00" in said
     budget = json.loads(holdfast("show", "held", "--json").stdout)["run"]["budget"]
     assert (budget["usd"], budget["spent_usd"], budget["tokens"]) == (1.0, 0.9, None)
     assert budget["wall_s"] == 86_400.0
 
 
 def test_raise_budget_frees_the_run(holdfast, url):
-    result = holdfast("raise-budget", "held", "--usd", "2", "--actor", "ada")
+    result = holdfast("set-budget", "held", "--usd", "2", "--actor", "ada")
     assert result.exit_code == 0
     assert "the budget of run 'held' is now $2.00, 1 d" in result.stdout
     assert "holdfast --url" in result.stdout, "the command that executes it"
@@ -64,7 +64,7 @@ def test_raise_budget_frees_the_run(holdfast, url):
 
 
 def test_raise_budget_as_json(holdfast):
-    result = holdfast("raise-budget", "held", "--steps", "9", "--json")
+    result = holdfast("set-budget", "held", "--steps", "9", "--json")
     answer = json.loads(result.stdout)
     assert answer["answer"]["status"] == "queued"
     assert len(answer["next"]) == 1
@@ -82,6 +82,6 @@ def test_raise_budget_as_json(holdfast):
     ],
 )
 def test_what_cannot_be_raised_says_why(holdfast, words, said):
-    result = holdfast("raise-budget", *words)
+    result = holdfast("set-budget", *words)
     assert result.exit_code == (NOT_FOUND if words[0] == "nobody" else USAGE)
     assert said in " ".join(result.stderr.split())

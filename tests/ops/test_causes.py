@@ -37,7 +37,7 @@ def quarantined(store: Store, run_id: str) -> None:
 
 def for_its_budget(store: Store, run_id: str) -> None:
     store.put_pot(Pot("r", store.now_us(), usd_nanos=10**9, spent_usd_nanos=3 * 10**9))
-    actions = (f"holdfast raise-budget {run_id} --usd 2.00",)
+    actions = (f"holdfast set-budget {run_id} --usd 2.00",)
     detail = "mail was not executed: $1.00 of $1.00 is spent; the budget is that of run 'r'"
     child(store, run_id).held("budget", detail, "mail", actions=actions)
 
@@ -62,7 +62,7 @@ ONCE = {
         "each process that took a run of flow write died",
         ["holdfast resume --quarantined --flow write"],
     ),
-    for_its_budget: ("$3.00 of $1.00 is spent", ["holdfast raise-budget r --usd 4.00"]),
+    for_its_budget: ("$3.00 of $1.00 is spent", ["holdfast set-budget r --usd 4.00"]),
     on_a_key: (
         f"mail of run {CHILDREN[0]} may or may not have happened",
         [
@@ -72,7 +72,7 @@ ONCE = {
         ],
     ),
 }
-LIST = "holdfast runs --parent r --held any"
+LIST = "holdfast runs --parent r --status held"
 
 
 @pytest.mark.parametrize("held", ONCE, ids=lambda held: held.__name__)
@@ -135,7 +135,7 @@ def test_a_budget_whose_root_has_ended_is_raised_by_the_run_that_is_held(store: 
     store.put_pot(Pot("r", store.now_us(), usd_nanos=10**9, spent_usd_nanos=10**9))
     for_its_budget(store, "r::write")
     commands = [it.command for it in explain(store, "r::write").actions]
-    assert "holdfast raise-budget r::write --usd 2.00" in commands
+    assert "holdfast set-budget r::write --usd 2.00" in commands
 
 
 def test_children_are_the_newest_and_all_are_counted(store: Store):

@@ -183,8 +183,10 @@ def test_history_says_who_answered(holdfast, url: str, refused: str | None, said
 
     with opened(url, default=False) as store:
         asks.with_options(store=store).submit("asks")
-        given = ["yes"] if refused is None else ["--refuse", refused]
-        assert holdfast("answer", "asks", "go", *given, "--actor", "kim").exit_code == 0
+        words = ["answer", "asks", "go", "yes"]
+        if refused is not None:
+            words = ["reject", "asks", "go", "--reason", refused]
+        assert holdfast(*words, "--actor", "kim").exit_code == 0
         asks.with_options(store=store).run("asks")
     line = next(it for it in holdfast("history", "asks").stdout.splitlines() if "answered" in it)
     assert said in line
@@ -253,7 +255,7 @@ def test_diverged_runs_of_a_flow_are_taken_up_together(holdfast, runs, terminal)
     Journal(runs, "second").step("search").held("diverged", "at think: …", "think")
     many = ("resume", "--diverged", "--flow", "pay")
     asked = holdfast(*many)  # Nobody answers.
-    assert "Take up 2 diverged runs of flow pay again?" in asked.stderr
+    assert "Resume 2 diverged runs of flow pay?" in asked.stderr
     assert [run.status for run in runs.list(Query(flow="pay", held_reason="diverged"))] == [
         "held",
         "held",
@@ -265,12 +267,12 @@ def test_diverged_runs_of_a_flow_are_taken_up_together(holdfast, runs, terminal)
         last = as_json(holdfast("history", run_id, "--json"))["entries"][-1]
         assert (last["kind"], last["body"]["why"]) == ("run_released", "try_again")
     assert as_json(holdfast("show", "other", "--json"))["run"]["status"] == "held"
-    assert "Taken up again: 0 of flow pay." in holdfast(*many, "--yes").stdout
+    assert "Resumed: 0 of flow pay." in holdfast(*many, "--yes").stdout
 
 
 def test_a_change_is_accepted_of_all_diverged_runs_of_a_flow(holdfast, runs, terminal):
     many = ("resume", "--diverged", "--flow", "pay", "--accept-change")
-    assert "1 diverged run of flow pay again, with the changed code?" in (holdfast(*many).stderr)
+    assert "1 diverged run of flow pay, with the changed code?" in (holdfast(*many).stderr)
     assert "diverged: the change is accepted" in holdfast(*many, "--yes").stdout
     kinds = [it["kind"] for it in as_json(holdfast("history", "diverged", "--json"))["entries"]]
     assert kinds[-2:] == ["change_accepted", "run_released"]

@@ -26,14 +26,14 @@ from tests.postgres.server import Server
 
 CANARY = "c4n4ry-pass"
 MODULE = "tests.ops.agent"
-LOOKING = {"runs", "show", "history", "explain", "state", "tail", "top", "trends", "doctor"}
+LOOKING = {"runs", "show", "history", "explain", "state", "top", "trends", "doctor"}
 LOOKING |= {"queues list", "queues show", "schedules list", "tokens list", "memory list"}
 LOOKING |= {"store verify", "store audit", "completion"}
 ACTING = {"settle", "resume", "queues pause", "queues resume", "queues set", "schedules pause"}
 ACTING |= {"schedules resume", "tokens create", "tokens rotate", "tokens revoke"}
 ACTING |= {"store accept-data-loss", "store backup", "store restore", "store move"}
-STEERING = {"questions", "answer", "approve", "signal", "cancel", "pause", "preflight", "rollback"}
-STEERING |= {"fork", "raise-budget", "memory set", "memory get", "memory delete"}
+STEERING = {"questions", "answer", "approve", "signal", "cancel", "pause", "reject", "rollback"}
+STEERING |= {"fork", "set-budget", "memory set", "memory get", "memory delete"}
 STEERING |= {"store export", "store import", "store prune"}
 EXECUTING = {"run", "worker", "demo", "ui", "mcp"}
 SPEC = (
@@ -93,7 +93,6 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
         "store verify": holdfast("store", "verify"),
         "doctor": holdfast("doctor", "done"),
         "state": holdfast("state", "done", "--list"),
-        "tail": holdfast("tail", "done"),
         "top": holdfast("top", "--once"),
         "trends": holdfast("trends"),
         "tokens list": holdfast("tokens"),
@@ -109,7 +108,7 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
     assert "settle held charge --not-done" in walked["explain"].stdout
     assert "default" in walked["queues list"].stdout
     assert "as it was written" in walked["store verify"].stdout
-    assert "run_completed" in walked["tail"].stdout
+    assert "run_completed" in holdfast("history", "done", "--follow").stdout
     assert "held" in walked["top"].stdout
     for words in (["runs"], ["show", "done"], ["history", "done"], ["explain", "held"], ["queues"]):
         assert json.loads(holdfast(*words, "--json").stdout)["version"] == 1
@@ -177,12 +176,12 @@ def test_steering(
         "answer": holdfast("answer", "asks", "go", "true"),
         "approve": holdfast("approve", "asks", "gather[1]/pg-pay", "--yes"),
         "signal": holdfast("signal", "asks", "more", "soon"),
-        "raise-budget": holdfast("raise-budget", "asks", "--steps", "9"),
+        "set-budget": holdfast("set-budget", "asks", "--steps", "9"),
         "pause": holdfast("pause", "asks"),
-        "preflight": holdfast("preflight", "asks"),
+        "reject": holdfast("reject", "stopped", "go"),
         "cancel": holdfast("cancel", "stopped", "--reason", "enough"),
         "fork": holdfast("fork", "done", "again", "--before", "search"),
-        "rollback": holdfast("rollback", "done", "--plan"),
+        "rollback": holdfast("rollback", "done", "--dry-run"),
         "memory set": holdfast("memory", "set", "notes", "key", "1"),
         "memory get": holdfast("memory", "get", "notes", "key"),
         "memory delete": holdfast("memory", "delete", "notes", "key"),
@@ -191,6 +190,7 @@ def test_steering(
         "store prune": holdfast("store", "prune", "--older-than", "0", "--yes"),
     }
     assert set(walked) == STEERING
+    assert holdfast("resume", "asks", "--dry-run").exit_code == 0
     for name, result in walked.items():
         assert result.exit_code == 0, (name, result.output)
     assert "is answered by" in walked["answer"].stdout

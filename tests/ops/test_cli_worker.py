@@ -240,7 +240,7 @@ def test_poison_is_quarantined_and_taken_up_with_others(holdfast: Command, store
     assert "4 times now" in err
     [queue] = holdfast.json("queues")["queues"]
     assert (queue["name"], queue["quarantined"]) == ("q", 1)
-    listed = holdfast.json("runs", "--queue", "q", "--held", "quarantined")["runs"]
+    listed = holdfast.json("runs", "--queue", "q", "--held-reason", "quarantined")["runs"]
     assert [run["run_id"] for run in listed] == ["poison"]
     told = holdfast("resume", "--queue", "q", "--quarantined", "--yes")
     assert told.returncode == 0, told.stderr

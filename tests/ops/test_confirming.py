@@ -24,6 +24,10 @@ def _mailed(store: Store) -> None:
     Journal(store, "r").effect("mail").completed("done")
 
 
+def _undoable(store: Store) -> None:
+    Journal(store, "r").effect("mail", undo=True).completed("done")
+
+
 def _failed(store: Store) -> None:
     Journal(store, "r").failing("pay").failed("pay")
 
@@ -34,8 +38,9 @@ def _diverged(store: Store) -> None:
 
 ASKING: dict[str, tuple[Callable[[Store], None], list[str], list[str]]] = {
     "approve": (_asks, ["r", "pay"], ["--digest DIGEST, which ", "--yes"]),
-    "rollback": (_mailed, ["r"], ["--yes", "--plan"]),
-    "fork": (_mailed, ["r", "again", "--before", "mail"], ["--yes"]),
+    "rollback": (_undoable, ["r"], ["--yes", "--dry-run"]),
+    "rollback --confirm": (_mailed, ["r"], ["--confirm"]),
+    "fork": (_mailed, ["r", "again", "--before", "mail"], ["--confirm"]),
     "store prune": (_mailed, ["--older-than", "0"], ["--yes", "--dry-run"]),
     "resume --failed": (_failed, ["--failed"], ["--yes"]),
     "resume --diverged": (_diverged, ["--diverged", "--flow", "pay", "--accept-change"], ["--yes"]),
@@ -68,7 +73,7 @@ def test_every_command_that_asks_is_in_the_table():
         for name, command in group.commands.items():
             if isinstance(command, click.Group):
                 found |= asking(command, f"{before}{name} ")
-            elif any("--yes" in option.opts for option in command.params):
+            elif any({"--yes", "--confirm"} & {*option.opts} for option in command.params):
                 found.add(before + name)
         return found
 
@@ -92,9 +97,10 @@ def test_where_nobody_can_be_asked_it_refuses(
 
 
 def test_yes_is_the_answer(asking: tuple[list[str], list[str]], sqlite: Store, url: str):
-    words, _ = asking
+    words, named = asking
     before = recorded(sqlite)
-    done = invoked(url, [*words, "--yes", "--json"])
+    answer = "--confirm" if "--confirm" in named else "--yes"
+    done = invoked(url, [*words, answer, "--json"])
     assert done.exit_code == 0, done.output
     assert recorded(sqlite) != before
 

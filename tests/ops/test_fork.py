@@ -127,10 +127,24 @@ def test_the_command_asks_before_effects_are_repeated(
     assert told.exit_code == 2
     assert json.loads(told.stdout)["error"]["effects"] == ["fk.mail (happened)"]
     assert cli("fork", "r", "f", "--before", "fk.search", answer="y\n").exit_code == 0
-    assert cli("fork", "r", "g", "--before", "fk.search", "--yes").exit_code == 0
-    made = json.loads(cli("fork", "r", "h", "--before", "fk.search", "--yes", "--json").stdout)
+    assert cli("fork", "r", "g", "--before", "fk.search", "--confirm").exit_code == 0
+    made = json.loads(cli("fork", "r", "h", "--before", "fk.search", "--confirm", "--json").stdout)
     assert made["fork"]["repeats"] == ["fk.mail"]
     assert made["next"][0].endswith(" run MODULE:fk.report h")
+
+
+def test_a_dry_run_lists_what_is_repeated_and_makes_nothing(
+    cli: Callable[..., Result], opened: holdfast.types.Store
+) -> None:
+    told = cli("fork", "r", "f", "--before", "fk.search", "--dry-run").output
+    assert "Run 'f' would go on from run 'r' before fk.search." in told
+    assert "fk.mail (happened)" in told
+    words = ("--input", '{"topic": "claims"}', "--dry-run", "--json")
+    preview = json.loads(cli("fork", "r", "f", "--before", "fk.search", *words).stdout)["preview"]
+    assert preview["effects"] == [{"step": "fk.mail", "what": "happened"}]
+    assert (preview["differences"], preview["confirm"]) == (["input topic"], True)
+    assert "repeat no effect" in cli("fork", "r", "f", "--before", "fk.write", "--dry-run").output
+    assert [run.run_id for run in opened.runs()] == ["r"]
 
 
 def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:
@@ -145,7 +159,7 @@ def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:
         (["--result", "fk.mail"], "STEP=JSON"),
         (["--state", "1"], "in no loop of turns"),
     ):
-        refused = cli("fork", "r", "x", "--before", "fk.mail", "--yes", *words)
+        refused = cli("fork", "r", "x", "--before", "fk.mail", "--confirm", *words)
         assert refused.exit_code != 0
         assert said in refused.output
 

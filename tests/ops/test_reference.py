@@ -39,6 +39,11 @@ CODE_NAMES = {
 }
 
 
+def shape_of(name: str) -> str:
+    """Return which type the output of a command has that stands in the table below."""
+    return name if name in SHAPES else name.partition(" -")[0].partition(" RUN")[0]
+
+
 def command_names(group: click.Group = main, before: str = "") -> Iterator[str]:
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
@@ -48,7 +53,7 @@ def command_names(group: click.Group = main, before: str = "") -> Iterator[str]:
 
 
 def test_every_command_is_in_it() -> None:
-    assert set(SHAPES) == set(command_names())
+    assert {name.removesuffix(" --follow") for name in SHAPES} == set(command_names())
     page = reference()
     for name in main.commands:
         assert f"## holdfast {name}\n" in page
@@ -202,7 +207,7 @@ COMMANDS: dict[str, list[str]] = {
     "state": ["state", "done"],
     "state --list": ["state", "done", "--list"],
     "state --between": ["state", "done", "--between", "6", "99"],
-    "tail": ["tail", "failed"],
+    "history --follow": ["history", "failed", "--follow"],
     "top": ["top"],
     "questions": ["questions"],
     "queues list": ["queues"],
@@ -215,7 +220,7 @@ COMMANDS: dict[str, list[str]] = {
     "doctor": ["doctor"],
     "doctor RUN_ID": ["doctor", "done"],
     "store verify": ["store", "verify"],
-    "preflight": ["preflight", "held"],
+    "resume --dry-run": ["resume", "held", "--dry-run"],
     "settle": ["settle", "held", "rf.pay", "--done", '"paid"'],
     "resume": ["resume", "failed"],
     "resume --failed": ["resume", "--failed", "--yes"],
@@ -223,14 +228,15 @@ COMMANDS: dict[str, list[str]] = {
     "pause": ["pause", "queued"],
     "cancel": ["cancel", "queued-2"],
     "answer": ["answer", "asks", "which", "this"],
-    "answer --refuse": ["answer", "asks-2", "which", "--refuse", "no"],
+    "reject": ["reject", "asks-2", "which", "--reason", "no"],
     "approve": ["approve", "buys", "rf.approved", "--yes"],
-    "approve --refuse": ["approve", "buys-2", "rf.approved", "--refuse", "no"],
+    "reject --reason": ["reject", "buys-2", "rf.approved", "--reason", "no"],
     "signal": ["signal", "waits", "go", "1"],
-    "raise-budget": ["raise-budget", "poor", "--steps", "9"],
-    "rollback --plan": ["rollback", "done", "--plan"],
+    "set-budget": ["set-budget", "poor", "--steps", "9"],
+    "rollback --dry-run": ["rollback", "done", "--dry-run"],
     "rollback": ["rollback", "done", "--yes"],
-    "fork": ["fork", "other", "forked", "--before", "turns[2]/rf.book", "--yes"],
+    "fork --dry-run": ["fork", "other", "f", "--before", "turns[2]/rf.book", "--dry-run"],
+    "fork": ["fork", "other", "forked", "--before", "turns[2]/rf.book", "--confirm"],
     "queues set": ["queues", "set", "default", "--concurrency", "5"],
     "queues pause": ["queues", "pause", "default"],
     "queues resume": ["queues", "resume", "default"],
@@ -259,14 +265,12 @@ IN_PROCESSES = {"demo", "mcp", "run", "ui", "worker"}
 def test_every_command_prints_what_the_page_says(
     everything: holdfast.types.Store, url: str, tmp_path: Path
 ) -> None:
-    assert {name.partition(" -")[0].partition(" RUN")[0] for name in COMMANDS} == (
-        set(SHAPES) - IN_PROCESSES
-    )
+    assert {shape_of(name) for name in COMMANDS} == set(SHAPES) - IN_PROCESSES - {"runs --follow"}
     for name, words in COMMANDS.items():
         command = [word.replace("FOLDER", str(tmp_path)).replace("URL", url) for word in words]
         said = CliRunner().invoke(main, ["--url", url, *command, "--json"], catch_exceptions=False)
-        kind = answer_type(name.partition(" -")[0].partition(" RUN")[0])
-        for line in said.stdout.splitlines() if name == "tail" else [said.stdout]:
+        kind = answer_type(shape_of(name))
+        for line in said.stdout.splitlines() if "--follow" in words else [said.stdout]:
             try:
                 told: Any = msgspec.json.decode(line, type=kind)
             except msgspec.ValidationError as error:
@@ -280,7 +284,7 @@ def test_a_command_that_fails_prints_what_the_page_says(url: str, sqlite: Store)
         (["show", "nothing"], 6),
         (["resume", "held"], 3),
         (["runs", "--tag", "x"], 2),
-        (["tail", "nothing"], 6),
+        (["history", "nothing", "--follow"], 6),
         (["state", "held"], 2),
     ):
         said = CliRunner().invoke(main, ["--url", url, *words, "--json"], catch_exceptions=False)
@@ -383,3 +387,56 @@ def test_a_command_loads_what_it_needs_and_not_what_others_need(tmp_path: Path):
         "holdfast._operator.cli.run_list"
     }
     assert others & set(loaded) == {"holdfast._operator.cli.completion"}
+
+
+def test_the_help_of_a_group_cuts_no_line():
+    for name, group in main.commands.items():
+        if isinstance(group, click.Group):
+            told = CliRunner(env={"COLUMNS": "80"}).invoke(main, [name, "--help"]).output
+            assert "..." not in told.partition("Commands:")[2], told
+
+
+@pytest.mark.parametrize("name", ["queues", "schedules", "memory", "tokens"])
+def test_a_group_without_a_command_lists(everything: holdfast.types.Store, url: str, name: str):
+    told = [
+        CliRunner().invoke(main, ["--url", url, *words], catch_exceptions=False).stdout
+        for words in ([name], [name, "list"], [name, "--json"], [name, "list", "--json"])
+    ]
+    assert told[0].splitlines()[:1] == told[1].splitlines()[:1]
+    assert json.loads(told[2])["command"] == json.loads(told[3])["command"] == f"{name} list"
+    before = CliRunner().invoke(main, [name, "--url", url, "--json", "list"]).stdout
+    assert json.loads(before).keys() == json.loads(told[2]).keys()
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("verify", "store verify"), ("verfy", "store verify"), ("queue", "queues"), ("rn", "run")],
+)
+def test_an_unknown_command_names_those_that_are_like_it(word: str, meant: str):
+    refused = CliRunner().invoke(main, [word])
+    assert refused.exit_code == 2
+    assert f"No such command '{word}'. Did you mean 'holdfast {meant}'" in refused.stderr
+    assert "Did you mean" not in CliRunner().invoke(main, ["zzzzzz"]).stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["history", "done", "--follow", "--limit", "3"],
+        ["history", "done", "--until-held"],
+        ["runs", "--follow", "--finding", "stuck"],
+        ["runs", "--follow", "--limit", "3"],
+        ["resume", "done", "--app", "agent.py"],
+        ["resume", "--failed", "--dry-run"],
+        ["resume", "done", "--keep", "--redo"],
+        ["runs", "--held-reason", "any"],
+        ["runs", "--older-than", "soon"],
+        ["pause", "done", "--wait", "-1"],
+        ["queues", "set", "default"],
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    everything: holdfast.types.Store, url: str, words: list[str]
+):
+    refused = CliRunner().invoke(main, ["--url", url, *words], catch_exceptions=False)
+    assert refused.exit_code == 2, refused.output

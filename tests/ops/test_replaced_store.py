@@ -75,7 +75,16 @@ def test_top_says_so_and_goes_on(files: Files):
 
 
 def test_tail_says_so_and_goes_on(files: Files):
-    words = [sys.executable, "-m", "holdfast._operator.cli", "--url", files.url, "--json", "tail"]
+    words = [
+        sys.executable,
+        "-m",
+        "holdfast._operator.cli",
+        "--url",
+        files.url,
+        "--json",
+        "runs",
+        "--follow",
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
 

@@ -52,15 +52,15 @@ Rolling run r of flow letters back:
 
 def test_back_to_a_step_says_that_the_run_is_held_then(sqlite, holdfast):
     Journal(sqlite, "r", flow="letters").effect("mail").effect("more").completed("done")
-    told = holdfast("rollback", "r", "--to", "mail", "--plan").stdout
+    told = holdfast("rollback", "r", "--to", "mail", "--dry-run").stdout
     assert "then the run is held (paused) until somebody resumes it: holdfast resume r" in told
-    assert "held (paused)" not in holdfast("rollback", "r", "--plan").stdout
+    assert "held (paused)" not in holdfast("rollback", "r", "--dry-run").stdout
 
 
 def test_the_plan_changes_nothing(mailed, holdfast):
-    result = holdfast("rollback", "r", "--plan")
+    result = holdfast("rollback", "r", "--dry-run")
     assert (result.exit_code, result.stdout) == (0, PLAN)
-    told = as_json(holdfast("rollback", "r", "--plan", "--json"))
+    told = as_json(holdfast("rollback", "r", "--dry-run", "--json"))
     assert told["preview"]["confirm"] is True
     assert [it["fate"] for it in told["preview"]["effects"]] == ["stays"]
     assert status(mailed) == "completed"
@@ -74,14 +74,14 @@ def test_it_asks_before_anything_starts(mailed, holdfast, terminal):
 
 
 def test_the_decision_is_recorded_and_the_way_on_is_said(mailed, holdfast, url):
-    result = holdfast("rollback", "r", "--yes", "--reason", "wrong list", "--actor", "kim")
+    result = holdfast("rollback", "r", "--confirm", "--reason", "wrong list", "--actor", "kim")
     assert result.exit_code == 0
     assert "run 'r' is to be rolled back." in result.stdout
     assert f"holdfast --url {url} run MODULE:letters r" in result.stdout
     assert status(mailed) == "queued"
     explained = str(explaining.explain(mailed, "r"))
     assert "It is being rolled back. kim asked for it: wrong list." in explained
-    again = as_json(holdfast("rollback", "r", "--yes", "--json"))
+    again = as_json(holdfast("rollback", "r", "--confirm", "--json"))
     assert again["answer"]["did"] == "run 'r' is being rolled back already"
 
 
@@ -97,7 +97,7 @@ def _told(holdfast: Callable[..., Result]) -> tuple[set[bool], str]:
 
 def test_lists_say_that_a_run_is_rolled_back(mailed, holdfast):
     assert _told(holdfast) == ({False}, "completed")
-    holdfast("rollback", "r", "--yes")
+    holdfast("rollback", "r", "--confirm")
     assert _told(holdfast) == ({True}, "queued (to be rolled back)")
     journal = Journal.taken(mailed, "r")
     assert _told(holdfast) == ({True}, "running (being rolled back)")
@@ -109,7 +109,7 @@ def test_lists_say_that_a_run_is_rolled_back(mailed, holdfast):
 
 def test_a_run_that_was_rolled_back_to_a_step_is_so_no_longer(sqlite, holdfast):
     Journal(sqlite, "r", flow="letters").effect("mail").effect("more").completed("done")
-    holdfast("rollback", "r", "--to", "mail", "--yes")
+    holdfast("rollback", "r", "--to", "mail", "--confirm")
     journal = Journal.taken(sqlite, "r")
     journal.write(journal.draft(Kind.RUN_RESUMED, rolled_back_to="mail", generation=2))
     journal.held("paused")
@@ -125,11 +125,24 @@ def test_a_request_on_its_way_to_a_live_process_is_shown(sqlite, holdfast):
     assert "to be rolled back, as kim asked" in holdfast("show", "r").stdout
 
 
-def test_in_json_it_needs_a_yes(mailed, holdfast):
-    refused = holdfast("rollback", "r", "--json")
+@pytest.mark.parametrize("words", [("--json",), ("--yes",), ("--yes", "--json")])
+def test_what_cannot_be_undone_is_confirmed_and_not_skipped(mailed, holdfast, words):
+    refused = holdfast("rollback", "r", *words)
     assert refused.exit_code == 2
-    assert "give --yes, or --plan" in as_json(refused)["error"]["message"]
+    told = as_json(refused)["error"]["message"] if "--json" in words else refused.stderr
+    assert "mail has no undo" in told
+    assert "rollback r --confirm" in told
     assert status(mailed) == "completed"
+
+
+def test_what_can_be_undone_needs_a_yes(sqlite, holdfast):
+    Journal(sqlite, "r", flow="letters").effect("mail", undo=True).completed("done")
+    refused = holdfast("rollback", "r", "--confirm", "--json")
+    assert refused.exit_code == 2
+    assert "give --yes, or --dry-run" in as_json(refused)["error"]["message"]
+    assert status(sqlite) == "completed"
+    assert holdfast("rollback", "r", "--yes").exit_code == 0
+    assert status(sqlite) == "queued"
 
 
 def test_no_such_run_and_no_such_step(mailed, holdfast):
@@ -151,8 +164,8 @@ def test_in_real_processes(tmp_path):
     command = Command(tmp_path)
     agent = f"{__file__.rpartition('/')[0]}/agent.py:reservation"
     assert command("run", agent, "r", "--input", "[4]").returncode == 0
-    assert "1. announce has no undo" in command("rollback", "r", "--plan").stdout
-    assert command("rollback", "r", "--yes", "--reason", "sold out").returncode == 0
+    assert "1. announce has no undo" in command("rollback", "r", "--dry-run").stdout
+    assert command("rollback", "r", "--confirm", "--reason", "sold out").returncode == 0
     ended = command("run", agent, "r")
     assert (ended.returncode, "was rolled back: sold out" in ended.stderr) == (8, True)
     assert command.executed() == ["reserve", "announce", "release"]

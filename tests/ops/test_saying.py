@@ -94,8 +94,8 @@ def test_everything_is_shown_and_answered_by_what_is_printed(
     for each in (blue, approve):
         assert _pasted(each).exit_code == 0
     assert holdfast("answer", "r", "count", "12", "--actor", "bob").exit_code == 0
-    assert holdfast("signal", "r", "go", '{"far": true}', "--id", "x").exit_code == 0
-    assert "was sent before" in holdfast("signal", "r", "go", "--id", "x").stdout
+    assert holdfast("signal", "r", "go", '{"far": true}', "--signal-id", "x").exit_code == 0
+    assert "was sent before" in holdfast("signal", "r", "go", "--signal-id", "x").stdout
     assert "No questions are open" in holdfast("questions").stdout
 
     with run.worker(flows=[asks], concurrency=1):
@@ -157,7 +157,7 @@ def test_approving_asks_first_and_refusing_stops_the_flow(
     declined = holdfast("approve", "r", PAY, input="n\n")
     assert '"amount":7' in declined.stdout
     assert len(run.questions()) == 3
-    refused = holdfast("answer", "r", PAY, "--refuse", "too much", "--actor", "fin")
+    refused = holdfast("reject", "r", PAY, "--reason", "too much", "--actor", "fin")
     assert refused.exit_code == 0
     assert len(run.questions()) == 2
     for words in (["color", "red"], ["count", "1"]):
@@ -180,8 +180,7 @@ def test_approving_by_hand(
 def test_an_approval_is_refused_by_the_command_that_gives_it(
     holdfast: Callable[..., Result], run: hf.types.Store
 ) -> None:
-    assert holdfast("approve", "r", PAY, "--refuse", "no", "--yes").exit_code == 2
-    refused = holdfast("approve", "r", PAY, "--refuse", "too much", "--actor", "fin")
+    refused = holdfast("reject", "r", PAY, "--reason", "too much", "--actor", "fin")
     assert f"the approval of {PAY} of run 'r' is refused by fin." in refused.stdout
     assert {it.name for it in run.questions()} == {"color", "count"}
 
@@ -201,8 +200,8 @@ def test_a_misspelt_name_is_kept_and_pointed_out(
         "If 'color' is meant:",
         f"  holdfast --url {run._backend.url} answer r color red",
     ]
-    refused = holdfast("answer", "r", "colou", "--refuse", "no").stdout
-    assert "answer r color --refuse no" in refused
+    refused = holdfast("reject", "r", "colou", "--reason", "no").stdout
+    assert "reject r color --reason no" in refused
     assert f"The run waits for {names} now." in answered
     assert "waits for" not in holdfast("signal", "r", "go", "now").stdout
     assert [it.value for it in run.get("r").signals] == ["now", "red", {"refused": "no"}, "now"]

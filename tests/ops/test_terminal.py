@@ -260,7 +260,7 @@ def test_a_run_is_followed_live_from_another_terminal(folder: Path, url: str) ->
     words = ("run", "followed.py:agent", "r", "--input", '{"length": 3}')
     with Terminal.holdfast("--url", url, *words, cwd=str(folder)) as runs:
         runs.until("Executing run r.")
-        with Terminal.holdfast("--url", url, "tail", "r") as follows:
+        with Terminal.holdfast("--url", url, "history", "r", "--follow") as follows:
             follows.until("r  running  tm.agent")
             (folder / "go").touch()
             assert runs.ended() == 0
@@ -282,7 +282,9 @@ def test_tail_in_lines_of_json_goes_on_at_a_cursor(url: str, sqlite: Store) -> N
     Journal(sqlite, "r", flow="tm.j").step("a", NASTY).step("b").failing("c").failed("c")
 
     def tail(*words: str) -> tuple[int, list[dict]]:
-        done = CliRunner().invoke(main, ["--url", url, "tail", *words], catch_exceptions=False)
+        done = CliRunner().invoke(
+            main, ["--url", url, "history", *words, "--follow"], catch_exceptions=False
+        )
         return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
 
     code, lines = tail("r", "--json", "--after", "0")
@@ -291,7 +293,7 @@ def test_tail_in_lines_of_json_goes_on_at_a_cursor(url: str, sqlite: Store) -> N
     assert [line["event"] for line in lines[-2:]] == ["run", "end"]
     assert lines[-1] == {
         "version": 1,
-        "command": "tail",
+        "command": "history",
         "event": "end",
         "run_id": "r",
         "status": "failed",
@@ -310,9 +312,9 @@ def test_tail_in_lines_of_json_goes_on_at_a_cursor(url: str, sqlite: Store) -> N
 
 def test_tail_of_a_held_run_goes_on_and_ctrl_c_ends_it(url: str, sqlite: Store) -> None:
     Journal(sqlite, "r", flow="tm.k").held_in_doubt("charge")
-    with Terminal.holdfast("--url", url, "tail", "r", "--until-held") as terminal:
+    with Terminal.holdfast("--url", url, "history", "r", "--follow", "--until-held") as terminal:
         assert terminal.ended() == 3
-    with Terminal.holdfast("--url", url, "tail", "r") as terminal:
+    with Terminal.holdfast("--url", url, "history", "r", "--follow") as terminal:
         assert "What can be done: holdfast --url" in terminal.until("explain r")
         terminal.press(CTRL_C)
         assert terminal.ended() == 130
@@ -321,7 +323,7 @@ def test_tail_of_a_held_run_goes_on_and_ctrl_c_ends_it(url: str, sqlite: Store) 
 
 def test_the_changes_of_all_runs(url: str, sqlite: Store) -> None:
     before = Journal(sqlite, "before", flow="tm.l").step("a")
-    with Terminal.holdfast("--url", url, "tail") as terminal:
+    with Terminal.holdfast("--url", url, "runs", "--follow") as terminal:
         # It says nothing of what was there; so runs are written until the first is seen.
         number = 0
         while "run-" not in terminal.text:

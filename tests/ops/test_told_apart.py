@@ -61,7 +61,9 @@ def test_where_a_step_begins_its_output_again_is_shown(tmp_path: Path):
     with contextlib.closing(holdfast.open(url, default=False)) as store:
         talk.with_options(store=store).run("r")
         runner = CliRunner(env={"COLUMNS": "120"})
-        told = runner.invoke(main, ["--url", url, "tail", "r", "--after", "0"]).output
+        told = runner.invoke(
+            main, ["--url", url, "history", "r", "--follow", "--after", "0"]
+        ).output
     lines = [line for line in told.splitlines() if "emitted" in line]
     assert ["begins its output" in line for line in lines] == [True, False, True, False], told
 

@@ -75,7 +75,9 @@ def test_journals_tell_the_date_of_each_day(sqlite: Store, url: str):
     shown = CliRunner().invoke(main, ["--url", url, "history", "r"]).stdout.splitlines()
     assert shown[0] == day
     assert shown.count(day) == 1
-    tailed = CliRunner().invoke(main, ["--url", url, "tail", "r"]).stdout.splitlines()
+    tailed = (
+        CliRunner().invoke(main, ["--url", url, "history", "r", "--follow"]).stdout.splitlines()
+    )
     assert day in tailed
 
 

@@ -1,4 +1,4 @@
-"""`tail` and `top` while the server is away: they say so, wait, and go on where they were."""
+"""`history --follow` and `top` while the server is away: they say so, wait, and go on where they were."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_they_wait_for_the_server(postgres_server: Server, postgres_database: st
         url = proxy.url(postgres_database)
         command = [sys.executable, "-c", IMPATIENT, "--url", url]
         tail = subprocess.Popen(
-            [*command, "tail", "r", "--json", "--after", "0"],
+            [*command, "history", "r", "--follow", "--json", "--after", "0"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -73,7 +73,7 @@ def test_a_run_stops_before_the_step_that_it_cannot_pay(store):
     assert spent(store) == 90 * CENT
     assert "$0.90 of $1.00 is spent, and it may cost $0.30" in error.detail
     assert error.step == "budget-think#4"
-    assert error.actions == ("holdfast raise-budget r --usd 2.00",)
+    assert error.actions == ("holdfast set-budget r --usd 2.00",)
     assert "budget-think#4" not in [view.key for view in store.get("r").steps], "it never began"
     assert not list(store.verify())
 
@@ -146,7 +146,7 @@ def test_a_budget_is_shown(store):
     said = str(store.explain("r"))
     assert "is held, since its budget is used up" in said
     assert "$0.90 of $1.00 spent, 3 attempts, 0 tokens" in " ".join(said.split())
-    assert "holdfast raise-budget r --usd 2.00" in said
+    assert "holdfast set-budget r --usd 2.00" in said
 
 
 def test_a_run_without_a_budget_writes_and_asks_nothing_more(store):
@@ -311,7 +311,7 @@ def test_every_attempt_counts_and_so_do_those_that_fail(store):
     error = held(storm.run, "r")
     assert len(done) == 4
     assert "4 of 4 steps are used" in error.detail
-    assert error.actions == ("holdfast raise-budget r --steps 8",)
+    assert error.actions == ("holdfast set-budget r --steps 8",)
     pot = store._backend.pot("r")
     assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 40 * CENT)
     store.set_budget("r", budget=Budget(steps=100), actor="ada")
@@ -498,8 +498,8 @@ def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store
     assert store.get(fourth).budget.root == "p"
     said = " ".join(str(store.explain("p")).split())
     assert "The child is held: the budget of run p is used up" in said
-    assert said.count("raise-budget") == 1, "one cause, one command"
-    assert f"holdfast raise-budget '{fourth}' --usd 2.00" in said
+    assert said.count("set-budget") == 1, "one cause, one command"
+    assert f"holdfast set-budget '{fourth}' --usd 2.00" in said
     answer = store.set_budget(fourth, budget=Budget(usd=2), actor="ada")
     assert answer.did == "the budget of run 'p' is now $2.00"
     assert handle.result(timeout=20) == [0, 1, 2, 3, 4]
@@ -559,7 +559,7 @@ def test_tokens_are_counted_when_they_are_known(store):
     error = held(limited.run, "r", "gpt-x", 30, 5)
     assert len(done) == 2, "60, then 120: the limit is passed by the step that nobody could foresee"
     assert "120 of 100 tokens are used" in error.detail
-    assert error.actions == ("holdfast raise-budget r --tokens 220",)
+    assert error.actions == ("holdfast set-budget r --tokens 220",)
 
 
 def test_tokens_are_priced_by_the_table_that_users_give(store):

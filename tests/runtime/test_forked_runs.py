@@ -270,7 +270,7 @@ def test_effects_that_would_be_repeated_are_listed_and_confirmed(
     with pytest.raises(ConfirmationRequired, match="confirm=True") as caught:
         store.fork("r", "f", before="forked.note")
     assert caught.value.effects == ("forked.pay (happened)",)
-    assert any("--yes" in way for way in caught.value.ways)
+    assert any("--confirm" in way for way in caught.value.ways)
     preview = store.preview_fork("r", before="forked.note")
     assert [(it.step, it.what) for it in preview.effects] == [("forked.pay", "happened")]
     assert (preview.origin, preview.before) == ("r", "forked.note")

@@ -123,7 +123,7 @@ def test_asking_holds_the_run_until_somebody_decides(store, outside, drift):
     assert any("resume r --redo" in action for action in held.value.actions)
     with pytest.raises(RunHeld, match="fact was"):
         store.resume("r", actor="ann")  # It says what can be said, and changes nothing.
-    assert "holdfast resume r --go-on" in str(store.explain("r"))
+    assert "holdfast resume r --keep" in str(store.explain("r"))
     store.resume("r", actor="ann", drift=drift)
     kept = [OLD, "read old", "finish new"]
     assert watcher.run("r") == (kept if drift == "keep" else [NEW, "read new", "finish new"])

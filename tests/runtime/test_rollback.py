@@ -376,7 +376,7 @@ def test_what_has_no_undo_must_be_confirmed(sqlite):
     before = len(sqlite.history("r"))
     with pytest.raises(UsageError, match="rb-mail has no undo") as refused:
         sqlite.rollback("r")
-    assert "holdfast rollback r --yes" in str(refused.value)
+    assert "holdfast rollback r --confirm" in str(refused.value)
     assert len(sqlite.history("r")) == before, "nothing is written"
     assert sqlite.rollback("r", confirm=True).status == "rolled_back"
     assert undone(sqlite) == ["undo/rb-hotel", "undo/rb-flight"]
@@ -482,7 +482,7 @@ def test_given_up_in_a_flow_that_rolls_back_is_held_until_confirmed(sqlite):
 
     with pytest.raises(RunHeld, match="whether it happened is not known") as held:
         gives_up.run("r")
-    assert held.value.actions[0].startswith("holdfast rollback r --yes")
+    assert held.value.actions[0].startswith("holdfast rollback r --confirm")
     assert undone(sqlite) == [], "nothing is undone before"
     assert sqlite.rollback("r", confirm=True).status == "rolled_back"
     assert undone(sqlite) == ["undo/rb-flight"]
@@ -710,7 +710,7 @@ def test_an_undo_that_is_gone_for_good_can_be_left(store):
     known = registry.effects.pop("rb-flight")
     try:
         assert store.rollback("r").status == "held"
-        assert "--yes" in str(store.explain("r"))
+        assert "--confirm" in str(store.explain("r"))
         assert [it.fate for it in store.preview_rollback("r").effects] == ["undo", "lost"]
         assert "already" in store.rollback("r").did, "without a confirmation nothing changes"
         assert store.rollback("r", confirm=True).status == "rolled_back"

@@ -1,4 +1,4 @@
-"""Captures of a real terminal, 80 x 24: what `run`, `tail`, `top` and a pager show to a person."""
+"""Captures of a real terminal, 80 x 24: what `run`, `history --follow`, `top` and a pager show to a person."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_run_and_tail_side_by_side(windows: list[Tmux], tmp_path: Path) -> None:
         "holdfast", "run", f"{FLOWS}:research", "report-42", "--input", '{"topic": "refunds"}'
     )
     works.until("Executing run report-42.")
-    follows.run("holdfast", "tail", "report-42")
+    follows.run("holdfast", "history", "report-42", "--follow")
     follows.until("report-42  running  tt.research")
     (tmp_path / "go").touch()
 
@@ -59,7 +59,7 @@ def test_run_and_tail_side_by_side(windows: list[Tmux], tmp_path: Path) -> None:
     assert 'Result: "published"' in text
 
     lines = follows.until("report-42  completed  tt.research")
-    follows.keep("tail")
+    follows.keep("follow")
     fits(lines)
     text = "\n".join(lines)
     assert re.search(r"^ +\d+  [\d:.]{12}  step_in_doubt +tt.publish ", text, re.M)

@@ -32,7 +32,7 @@ def test_a_budget_that_holds_twelve_children_is_told_once(
         spent = f"${budget.spent_usd:.2f} of $0.40"
 
         told = stage.command("explain", "kin")
-        assert told.count("raise-budget") == 1, told
+        assert told.count("set-budget") == 1, told
         assert told.count(f"{len(held)} runs that it started are held (budget)") == 1, told
         assert " ".join(told.split()).count("is used up") == 1, told
         shown = json.loads(stage.command("show", "kin", "--json"))["run"]
@@ -46,7 +46,7 @@ def test_a_budget_that_holds_twelve_children_is_told_once(
         page.goto(f"{stage.origin}/run?id=kin")
         case = page.get_by_label("What is the case")
         expect(case).to_contain_text(f"{len(held)} runs that it started are held (budget)")
-        expect(case.locator("code", has_text="raise-budget")).to_have_count(1)
+        expect(case.locator("code", has_text="set-budget")).to_have_count(1)
         expect(case).to_contain_text(f"{spent} is spent")
         expect(page.locator(".children-told")).to_contain_text(f"{MEMBERS}: ")
         expect(page.locator(".children-told")).to_contain_text(f"{len(held)} held: budget")
@@ -54,7 +54,7 @@ def test_a_budget_that_holds_twelve_children_is_told_once(
         shoot(page)
         page.goto(f"{stage.origin}/run?id={quote(held[0].run_id, safe='')}")
         expect(case).to_contain_text(f"{len(held) - 1} other runs of its family are held")
-        expect(case.locator("code", has_text="raise-budget kin")).to_have_count(1)
+        expect(case.locator("code", has_text="set-budget kin")).to_have_count(1)
         shoot(page, "child")
         page.goto(f"{stage.origin}/")
         needs = page.locator(".needs")
@@ -63,7 +63,7 @@ def test_a_budget_that_holds_twelve_children_is_told_once(
         expect(needs).to_contain_text(f"All held: {len(held)}")
         shoot(page, "list")
 
-        stage.command("raise-budget", "kin", "--usd", "100")
+        stage.command("set-budget", "kin", "--usd", "100")
         stage.until_status("kin", "completed")
         expect(needs).to_have_count(0)
 
@@ -73,5 +73,5 @@ ENDS = ("held", "completed")
 
 def raises(told: str) -> str:
     """The command that raises the budget, without the address of the store."""
-    line = next(line for line in told.splitlines() if "raise-budget" in line)
-    return line.partition("raise-budget")[2]
+    line = next(line for line in told.splitlines() if "set-budget" in line)
+    return line.partition("set-budget")[2]

@@ -10,6 +10,7 @@ _VALUES = {
     "run": 2,
     "answer": 2,
     "approve": 2,
+    "reject": 2,
     "signal": 2,
     "runs": 0,
     "questions": 0,

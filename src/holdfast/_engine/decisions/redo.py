@@ -107,14 +107,14 @@ def held_for(run_id: str, changes: Sequence[Change], detail: str = "") -> RunHel
     said = detail or "; ".join(str(change) for change in waiting)
     if effects:
         said += f". Behind it, {', '.join(effects)} has happened, or may have"
-    actions = [f"{command('resume', run_id, '--go-on')}    (keep what is recorded, and go on)"]
+    actions = [f"{command('resume', run_id, '--keep')}    (keep what is recorded, and go on)"]
     if steps:
         redo = command("resume", run_id, "--redo", *(["--confirm"] if effects else []))
         again = f"; executes {', '.join(effects)} again" if effects else ""
         actions.append(f"{redo}    (do it again from {steps[0]} on{again})")
         fork = command("fork", run_id, f"{run_id}-2", "--before", steps[0])
         actions.append(f"{fork}    (leave it as it is, and begin a new run there)")
-    actions.append(f"{command('preflight', run_id)}    (what else has changed)")
+    actions.append(f"{command('resume', run_id, '--dry-run')}    (what else has changed)")
     return RunHeld(run_id, HeldReason.DRIFT, said, actions, step=steps[0] if steps else "")
 
 
@@ -133,7 +133,7 @@ def decided_drafts(
         if not steps:
             raise UsageError(
                 f"run {history.run_id!r} is held for nothing that a step stands for; go on with "
-                f"{command('resume', history.run_id, '--go-on')}"
+                f"{command('resume', history.run_id, '--keep')}"
             )
         effects = effects_behind(history, steps)
         if effects and not confirm:

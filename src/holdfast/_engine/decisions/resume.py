@@ -81,7 +81,7 @@ def resume_drafts(
     )
 
 
-_OPTIONS = {"keep": "--go-on", "redo": "--redo"}
+_OPTIONS = {"keep": "--keep", "redo": "--redo"}
 """What the command line calls these decisions."""
 
 

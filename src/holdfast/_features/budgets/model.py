@@ -284,7 +284,7 @@ class BudgetGate(Gate):
         detail = f"{call.key} was not executed: {why_not(pot, cost, now_us)}"
         if pot.root != run_id:
             detail += f"; the budget is that of run {pot.root!r}"
-        action = command("raise-budget", run_id, *more(pot, cost, now_us))
+        action = command("set-budget", run_id, *more(pot, cost, now_us))
         return Unwind(RunHeld(run_id, "budget", detail, (action,), step=call.key))
 
 

@@ -257,7 +257,7 @@ def _check_stays(run_id: str, effect: Effect, want: Wanted) -> None:
         return
     step = effect.record.key
     more = () if want.to is None else ("--to", want.to)
-    again = f"{command('rollback', run_id, *more, '--yes')}    (leave it as it is)"
+    again = f"{command('rollback', run_id, *more, '--confirm')}    (leave it as it is)"
     actions: tuple[str, ...] = (again,)
     if effect.fate in (Fate.UNDO, Fate.LOST):
         detail = f"{step} has an undo, but the process that took the run up does not know it"

@@ -31,7 +31,7 @@ def partial_failure(seen: Seen) -> Iterator[Finding]:
                 since_us=stopped.at_us,
                 steps=[it.key for it in done],
                 entries=[stopped.seq, *(it.last_seq for it in done)],
-                actions=[seen.cmd("explain"), seen.cmd("rollback", "--plan")],
+                actions=[seen.cmd("explain"), seen.cmd("rollback", "--dry-run")],
             )
     yield from _failed_branches(seen)
 

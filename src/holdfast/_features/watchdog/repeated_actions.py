@@ -155,5 +155,5 @@ def _twice(
         since_us=record.started_us,
         steps=steps,
         entries=entries,
-        actions=[seen.cmd("show"), seen.cmd("rollback", "--plan")],
+        actions=[seen.cmd("show"), seen.cmd("rollback", "--dry-run")],
     )

@@ -64,22 +64,17 @@ class Fork(msgspec.Struct, frozen=True):
     none was given."""
 
 
-class RepeatedEffect(msgspec.Struct, frozen=True):
-    """An effect that a fork may execute again."""
-
-    step: str
-    what: str
-
-
 class ForkPreview(msgspec.Struct, frozen=True):
-    """What a fork would repeat."""
+    """What a fork would be, and which effects it may repeat."""
 
     origin: str
     """The run that it would come from."""
     before: str
     """The first call that would be the fork's own."""
-    effects: tuple[RepeatedEffect, ...]
-    """Effects of the other run that it may execute again, under new keys."""
+    differences: tuple[str, ...]
+    """What would be given otherwise: input, state or results."""
+    effects: tuple[repeated_effects.Repeated, ...]
+    """Effects of the other run that it may execute again, under new keys; they have to be confirmed."""
 
 
 class Plan(msgspec.Struct):
@@ -90,6 +85,16 @@ class Plan(msgspec.Struct):
     facts: Facts
     new: NewRun
     repeats: list[repeated_effects.Repeated]
+
+
+def preview(planned: Plan) -> ForkPreview:
+    """Return what a fork would be, without making it."""
+    return ForkPreview(
+        origin=planned.origin.run_id,
+        before=planned.facts.before,
+        differences=tuple(planned.facts.differences),
+        effects=tuple(planned.repeats),
+    )
 
 
 def fork(
@@ -197,8 +202,7 @@ def preview_fork(
 ) -> ForkPreview:
     """Return what a fork from before a step would repeat, without making it."""
     planned = plan_fork(store, run_id, new_run_id, before=before, results=results, actor=actor)
-    effects = tuple(RepeatedEffect(it.step, it.what) for it in planned.repeats)
-    return ForkPreview(run_id, planned.facts.before, effects)
+    return preview(planned)
 
 
 def make(store: Store, planned: Plan) -> Fork:
@@ -256,9 +260,9 @@ def not_confirmed(planned: Plan) -> ConfirmationRequired:
     arguments = [run_id, new_run_id, "--before", planned.facts.before]
     ways = ["store.fork(…, confirm=True)"]
     if planned.facts.differences:
-        ways.append("the same `holdfast fork` with --yes")
+        ways.append("the same `holdfast fork` with --confirm")
     else:
-        ways.append(command("fork", *arguments, "--yes"))
+        ways.append(command("fork", *arguments, "--confirm"))
     return ConfirmationRequired(
         run_id,
         f"a fork of run {run_id!r} before {planned.facts.before} may execute these again, "

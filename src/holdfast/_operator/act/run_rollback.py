@@ -237,7 +237,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     effects = core.effects_to_undo(past, wanted.to)
     stays = core.left_as_they_are(effects)
     if (stays or where_else(row)) and not confirm:
-        raise _unconfirmed(_preview(store, row, effects, wanted.to))
+        raise unconfirmed(_preview(store, row, effects, wanted.to))
     at_us = store.now_us()
     drafts, keys = ([], []) if row.owner is None else doubts_of_the_dead(past, at_us)
     wanted = msgspec.structs.replace(wanted, stays=stays)
@@ -250,12 +250,13 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     return Write(lease, drafts, row=changes, changes=[*keys, *posts, *RUN_ENDS])
 
 
-def _unconfirmed(plan: RollbackPreview) -> UsageError:
+def unconfirmed(plan: RollbackPreview) -> UsageError:
+    """Return the error that shows what a rollback would leave as it is, and says how to confirm it."""
     more = () if plan.to is None else ("--to", plan.to)
     return UsageError(
         f"{plan}\nNothing was changed. What cannot be undone, or might be undone twice, has to be "
         f"confirmed: "
-        f"{command('rollback', plan.run_id, *more, '--yes')}, or "
+        f"{command('rollback', plan.run_id, *more, '--confirm')}, or "
         f"store.rollback({plan.run_id!r}, confirm=True)"
     )
 

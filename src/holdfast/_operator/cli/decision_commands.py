@@ -1,4 +1,4 @@
-"""Commands that record a decision about one run: settle, resume, cancel, pause, raise-budget, rollback.
+"""Commands that record a decision about one run: settle, resume, cancel, pause, set-budget, rollback.
 
 A process that has the flow carries the decision out.
 """
@@ -12,10 +12,12 @@ import msgspec
 
 from holdfast._engine.decisions.command_lines import command as command_line
 from holdfast._engine.decisions.control import Stopped
+from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed
 from holdfast._features.budgets.model import Budget
+from holdfast._features.drift.comparison import ResumePreview
 from holdfast._operator.act import (
     action_result,
     budget_limits,
@@ -24,8 +26,10 @@ from holdfast._operator.act import (
     run_decisions,
     run_rollback,
 )
+from holdfast._operator.cli.child_process import module_named
 from holdfast._operator.cli.exit_codes import BUSY, CANCELLED, ERROR, FAILED, HELD, OK
 from holdfast._operator.cli.session import DurationType, Session, command
+from holdfast._operator.read import resume_preview
 from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._operator.text import count
 from holdfast.errors import UsageError
@@ -37,8 +41,8 @@ OBJECT = '{"name": "value"}'
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
     command(group, "settle", acts=True)(_settle)
-    command(group, "resume", acts=True)(_resume)
-    command(group, "raise-budget", acts=True)(_raise_budget)
+    command(group, "resume", acts=True, pages=True)(_resume)
+    command(group, "set-budget", acts=True)(_set_budget)
     command(group, "cancel", acts=True)(_cancel)
     command(group, "pause", acts=True)(_pause)
     command(group, "rollback", acts=True)(_rollback)
@@ -121,15 +125,28 @@ def parsed(option: str, text: str, like: str = "") -> Any:
 )
 @click.option("--yes", is_flag=True, help="Many together: do not ask.")
 @click.option("--accept-change", is_flag=True, help="Go on with code that was changed meanwhile.")
-@click.option("--go-on", is_flag=True, help="Held for drift: go on with what is recorded.")
+@click.option("--keep", is_flag=True, help="Held for drift: keep the recorded results.")
 @click.option(
-    "--redo", is_flag=True, help="Held for drift: do again what the change concerns, and the rest."
+    "--redo",
+    is_flag=True,
+    help="Held for drift: execute again what the change concerns, and the rest.",
 )
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Yes, although it is about effects: execute again one that may have happened; with "
+    help="Confirm what concerns effects: execute again one that may have happened; with "
     "--accept-change, leave out one that has happened, or execute a new one before it.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Report what has changed since the run stopped, and what a resume would do. Resume nothing.",
+)
+@click.option(
+    "--app",
+    metavar="MODULE",
+    help="With --dry-run: the module (or file) with the flow, whose code, versions and watched facts "
+    "are compared.",
 )
 def _resume(
     session: Session,
@@ -141,19 +158,27 @@ def _resume(
     diverged: bool,
     yes: bool,
     accept_change: bool,
-    go_on: bool,
+    keep: bool,
     redo: bool,
     confirm: bool,
+    dry_run: bool,
+    app: str | None,
     actor: str,
 ) -> int | None:
-    """Take up a run that failed or is held; or all failed, quarantined or diverged runs together.
+    """Resume a run that failed or is held; or all failed, quarantined or diverged runs together.
 
-    When many are taken up together, a run that needs a decision of its own (such as an effect that
-    may have happened) is left as it is, and said. After a deploy was rolled back or repaired:
+    When many runs are resumed together, a run that needs a decision of its own (such as an effect
+    that may have happened) is skipped and reported. After a deploy was rolled back or repaired:
     --diverged --flow NAME. With --accept-change, all of them go on with the changed code.
+
+    With --dry-run nothing is resumed. The report says how long the run stood still; which code,
+    versions, watched facts and results differ; what would be executed again; and what is in doubt.
+    With --app the flow is replayed on its record, as far as it goes; no step is executed.
     """
+    if app is not None and not dry_run:
+        raise UsageError("--app is for --dry-run")
     if run_id is None or queue is not None or flow is not None or failed or quarantined or diverged:
-        own = confirm or go_on or redo or (accept_change and not diverged)
+        own = confirm or keep or redo or dry_run or (accept_change and not diverged)
         if run_id is not None or failed + quarantined + diverged != 1 or own:
             raise UsageError(
                 "say RUN_ID, or for many together --failed, --quarantined or --diverged (and --flow "
@@ -164,18 +189,51 @@ def _resume(
         status = "failed" if failed else "quarantined" if quarantined else "diverged"
         many = queue_admin.Many(queue, status, flow, accept_change)
         return _resume_many(session, many, actor, yes=yes)
-    if go_on and redo:
-        raise UsageError("say --go-on or --redo, not both")
+    if keep and redo:
+        raise UsageError("say --keep or --redo, not both")
+    if dry_run:
+        _preview(session, run_id, app)
+        return None
     answer = run_decisions.resume(
         session.store(),
         run_id,
         actor=actor,
         accept_change=accept_change,
         confirm=confirm,
-        drift="keep" if go_on else "redo" if redo else None,
+        drift="keep" if keep else "redo" if redo else None,
     )
     tell(session, answer, resumed=[], refused=0)
     return None
+
+
+def _preview(session: Session, run_id: str, app: str | None) -> None:
+    if app is None:
+        store = session.store()
+        row = existing_row(store, run_id)
+        past = resume_preview.replayed_history(store, row)
+        report = resume_preview.preview_resume(store, row, past, None)
+    else:
+        report = _with_code(session, run_id, app)
+    if session.as_json:
+        session.answer(
+            preview=msgspec.to_builtins(report), answer=None, next=[], resumed=[], refused=0
+        )
+        return
+    session.say("\n".join([str(report), *(_repeats(it) for it in report.changes if it.effects)]))
+
+
+def _with_code(session: Session, run_id: str, app: str) -> ResumePreview:
+    import holdfast
+
+    module_named(app)
+    with holdfast.open(session.url, namespace=session.namespace, default=False) as opened:
+        return opened.preview_resume(run_id)
+
+
+def _repeats(change: Change) -> str:
+    return (
+        f"Doing it again from {change.steps[0]} on would execute {', '.join(change.effects)} again."
+    )
 
 
 def _resume_many(session: Session, many: queue_admin.Many, actor: str, *, yes: bool) -> int | None:
@@ -185,7 +243,7 @@ def _resume_many(session: Session, many: queue_admin.Many, actor: str, *, yes: b
     if many.flow is not None:
         where = f"flow {many.flow}" if many.queue is None else f"flow {many.flow} in {where}"
     if found and not yes:
-        asked = f"Take up {count(found, f'{many.status} run')} of {where} again"
+        asked = f"Resume {count(found, f'{many.status} run')} of {where}"
         if many.accept_change:
             asked += ", with the changed code"
         if not session.confirmed(f"{asked}?", "--yes"):
@@ -200,7 +258,7 @@ def _resume_many(session: Session, many: queue_admin.Many, actor: str, *, yes: b
         session.answer(answer=None, next=[], resumed=told, refused=refused)
     else:
         left = f", {refused} left as they are" if refused else ""
-        session.say(f"Taken up again: {len(told) - refused} of {where}{left}.")
+        session.say(f"Resumed: {len(told) - refused} of {where}{left}.")
     return ERROR if refused else None
 
 
@@ -261,7 +319,7 @@ def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
         session.say(f"  {session.pasteable(command_line('explain', answer.run_id))}")
 
 
-# -- raise-budget -------------------------------------------------------------------------------
+# -- set-budget -------------------------------------------------------------------------------
 
 
 @click.argument("run_id")
@@ -269,7 +327,7 @@ def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
 @click.option("--tokens", type=int, metavar="NUMBER", help="The new limit of tokens.")
 @click.option("--steps", type=int, metavar="NUMBER", help="The new limit of executed attempts.")
 @click.option("--wall", type=DurationType(), help="The new limit of time since it began.")
-def _raise_budget(
+def _set_budget(
     session: Session,
     run_id: str,
     usd: float | None,
@@ -278,7 +336,7 @@ def _raise_budget(
     wall: float | None,
     actor: str,
 ) -> None:
-    """Set new limits of a run's budget, and let it go on if it was held for it.
+    """Set new limits of a run's budget, and resume it if it was held for the budget.
 
     A limit is the whole, with what is spent already. Limits that are not given stay as they are. The
     budget is that of the run at the top of the family; RUN_ID may be any run of it.
@@ -378,14 +436,18 @@ def _code(answer: Stopped) -> int:
 @click.argument("run_id")
 @click.option("--to", metavar="STEP", help="Only what came after this step, which stays.")
 @click.option("--reason", default="", help="Why, for those who read the journal.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be undone, and stop.")
-@click.option("--yes", is_flag=True, help="Do not ask; what cannot be undone stays as it is.")
+@click.option("--dry-run", is_flag=True, help="Show what would be undone, and undo nothing.")
+@click.option(
+    "--confirm", is_flag=True, help="Confirm that effects which cannot be undone stay as they are."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
 def _rollback(
     session: Session,
     run_id: str,
     to: str | None,
     reason: str,
-    only_plan: bool,
+    dry_run: bool,
+    confirm: bool,
     yes: bool,
     actor: str,
 ) -> int:
@@ -397,15 +459,18 @@ def _rollback(
     """
     store = session.store()
     plan = run_rollback.preview_rollback(store, run_id, to)
-    if only_plan:
+    if dry_run:
         if session.as_json:
             session.answer(preview=plan, answer=None, next=[])
         else:
             session.say(str(plan))
         return OK
+    asks = not (confirm if plan.confirm else yes)
+    if plan.confirm and asks and (yes or not session.can_ask):
+        raise run_rollback.unconfirmed(plan)
     if not session.as_json:
         session.say(str(plan))
-    if not yes and not session.confirmed(_question(plan), "--yes, or --plan to see what it undoes"):
+    if asks and not session.confirmed(_question(plan), "--yes, or --dry-run to see what it undoes"):
         session.say("Nothing was changed.")
         return OK
     answer = run_rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=True)

@@ -36,7 +36,8 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--result", "results", metavar="STEP=JSON", multiple=True, help="This step gave something else."
 )
-@click.option("--yes", is_flag=True, help="Yes, effects may be executed again; do not ask.")
+@click.option("--dry-run", is_flag=True, help="List the effects that it may repeat; fork nothing.")
+@click.option("--confirm", is_flag=True, help="Confirm that effects may be executed again.")
 def _fork(
     session: Session,
     run_id: str,
@@ -46,7 +47,8 @@ def _fork(
     module: str | None,
     state: str | None,
     results: tuple[str, ...],
-    yes: bool,
+    dry_run: bool,
+    confirm: bool,
     actor: str,
 ) -> int | None:
     """Make a new run of an old one, which goes on from before a step.
@@ -72,7 +74,10 @@ def _fork(
         results=dict(_result(text) for text in results),
         actor=actor,
     )
-    if planned.repeats and not yes and not _confirmed(session, planned):
+    if dry_run:
+        _tell_planned(session, planned)
+        return None
+    if planned.repeats and not confirm and not _confirmed(session, planned):
         return None
     made = msgspec.structs.replace(fork.make(store, planned), input_checked=checked)
     _tell(session, made)
@@ -89,13 +94,32 @@ def _flow(module: str | None, name: str) -> Any:
     return flow
 
 
+def _tell_planned(session: Session, planned: fork.Plan) -> None:
+    """Show what a fork would borrow and may repeat."""
+    preview = fork.preview(planned)
+    if session.as_json:
+        session.answer(preview=msgspec.to_builtins(preview), fork=None, next=[])
+        return
+    session.say(
+        f"Run {planned.new.run_id!r} would go on from run {preview.origin!r} before {preview.before}."
+    )
+    if preview.differences:
+        session.say(f"It would be given otherwise: {', '.join(preview.differences)}.")
+    if not preview.effects:
+        session.say("It would repeat no effect.")
+        return
+    session.say("It may execute these again, under keys of its own (--confirm):")
+    for effect in preview.effects:
+        session.say(f"  {effect.step} ({effect.what})")
+
+
 def _confirmed(session: Session, planned: fork.Plan) -> bool:
     asked = fork.not_confirmed(planned)
     if not session.as_json:
         session.say("The new run may execute these again, under keys of its own:")
         for effect in asked.effects:
             session.say(f"  {effect}")
-    return session.confirmed("Is this meant?", "--yes", refusal=asked)
+    return session.confirmed("Is this meant?", "--confirm", refusal=asked)
 
 
 def _object(text: str | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The command `tail`: follow the journal of one run, or of all runs.
+"""The option `--follow` of `history` and `runs`: follow the journal of one run, or all runs.
 
 It only reads, through the same look at journals and rows as everything else, and goes on where it
 was when the store has been away for a while.
@@ -20,14 +20,14 @@ from holdfast._engine.journal.rows import RunRow
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
 from holdfast._operator.cli.reconnecting_store import WatchedStore
-from holdfast._operator.cli.session import JSON_VERSION, Session, command, print_line
+from holdfast._operator.cli.session import JSON_VERSION, Session, print_line
 from holdfast._operator.cli.tables import STYLES, status_told
 from holdfast._operator.read import run_views
 from holdfast._operator.read.entry_views import EntryView
 from holdfast._operator.read.run_views import RunSummary
 from holdfast._operator.text import visible
 from holdfast._stores.contract import Query, Store
-from holdfast.errors import Corrupt, StoreError, StoreLostData, StoreTooNew, UsageError
+from holdfast.errors import Corrupt, StoreError, StoreLostData, StoreTooNew
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,40 +47,28 @@ CODES = {
 }
 
 
-def add_to(group: click.Group) -> None:
-    """Add this command to the group."""
-    command(group, "tail")(_tail)
-
-
-@click.argument("run_id", required=False)
-@click.option(
-    "--after",
-    type=click.IntRange(0),
-    metavar="SEQ",
-    help=f"From the entry after this one on. Default: the last {FIRST}, and what comes.",
-)
-@click.option("--flow", metavar="NAME", help="Without RUN_ID: only runs of this flow.")
-@click.option("--until-held", is_flag=True, help="End, with 3, when the run is held too.")
-def _tail(
-    session: Session, run_id: str | None, after: int | None, flow: str | None, until_held: bool
+def follow_run(
+    session: Session,
+    run_id: str,
+    after: int | None,
+    step: str | None,
+    *,
+    until_held: bool,
 ) -> int:
-    """Follow a run live: each entry as it becomes durable. Without RUN_ID, the changes of all runs.
-
-    Ends when the run ends: 0 completed, 4 failed, 8 cancelled or rolled back; Ctrl-C ends with 130. A
-    run that is held is followed on: somebody may free it. With --json each line is one object with
-    "version" and "event": entry, run, away, back, end.
-    """
-    session.one_line = True
-    if run_id is None and (after is not None or until_held):
-        raise UsageError("--after and --until-held are about one run; say which: RUN_ID")
-    if run_id is not None and flow is not None:
-        raise UsageError("--flow is about many runs; leave it out, or leave RUN_ID out")
+    """Print the entries of a run as they become durable, until it ends; returns the exit code that
+    says how."""
     teller = Teller(session)
-    source = Source(session, teller)
     try:
-        if run_id is not None:
-            return _follow(source, teller, run_id, after, until_held=until_held)
-        _watch(source, teller, flow)
+        return _follow(Source(session, teller), teller, run_id, after, step, until_held=until_held)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def follow_runs(session: Session, query: Query) -> int:
+    """Print each change of the runs that a query finds, until Ctrl-C."""
+    teller = Teller(session)
+    try:
+        _watch(Source(session, teller), teller, query)
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -89,7 +77,13 @@ def _tail(
 
 
 def _follow(
-    source: Source, teller: Teller, run_id: str, after: int | None, *, until_held: bool
+    source: Source,
+    teller: Teller,
+    run_id: str,
+    after: int | None,
+    step: str | None,
+    *,
+    until_held: bool,
 ) -> int:
     row = source.ask(run_views.existing_row, run_id)
     seen = max(0, row.last_seq - FIRST) if after is None else after
@@ -98,7 +92,8 @@ def _follow(
         row = source.ask(run_views.existing_row, run_id)
         if row.last_seq > seen:
             for entry in source.ask(_news, run_id, seen):
-                teller.entry(run_id, entry)
+                if step in (None, entry.step):
+                    teller.entry(run_id, entry)
                 seen = entry.seq
             continue  # It may have gone on meanwhile; how it is now is told behind its entries.
         if (now := f"{row.status}.{row.generation}.{row.held_reason}") != told:
@@ -116,11 +111,11 @@ def _news(store: Store, run_id: str, after: int) -> list[EntryView]:
 # -- all runs ----------------------------------------------------------------------------------
 
 
-def _watch(source: Source, teller: Teller, flow: str | None) -> NoReturn:
+def _watch(source: Source, teller: Teller, query: Query) -> NoReturn:
     newest_us = begun_us = source.ask(lambda store: store.now_us())
     seen: dict[int, tuple[int, int]] = {}
     while True:
-        changed = source.ask(_changed, max(begun_us, newest_us - LATE_US), flow)
+        changed = source.ask(_changed, max(begun_us, newest_us - LATE_US), query)
         for row in sorted(changed, key=lambda row: row.updated_us):
             if seen.get(row.run_no, (0, 0))[0] != row.last_seq:
                 teller.run(source.ask(run_views.summary_of, row))
@@ -130,8 +125,8 @@ def _watch(source: Source, teller: Teller, flow: str | None) -> NoReturn:
         source.wait()
 
 
-def _changed(store: Store, since_us: int, flow: str | None) -> list[RunRow]:
-    query = Query(updated_after_us=since_us, flow=flow, limit=PAGE)
+def _changed(store: Store, since_us: int, wanted: Query) -> list[RunRow]:
+    query = msgspec.structs.replace(wanted, updated_after_us=since_us, limit=PAGE)
     found: list[RunRow] = []
     while page := store.list(query):
         found += page
@@ -148,6 +143,7 @@ class Teller:
     """Prints what is seen: lines for people, or one JSON object per line."""
 
     def __init__(self, session: Session) -> None:
+        session.one_line = True
         self._session = session
         self._days = Days(session.out)
 
@@ -199,7 +195,7 @@ class Teller:
         return code
 
     def _line(self, event: str, **data: Any) -> None:
-        whole = {"version": JSON_VERSION, "command": "tail", "event": event, **data}
+        whole = {"version": JSON_VERSION, "command": self._session.command, "event": event, **data}
         click.echo(msgspec.json.encode(whole).decode())
 
 

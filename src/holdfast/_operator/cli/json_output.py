@@ -17,7 +17,7 @@ from holdfast._engine.decisions.control import Stopped
 from holdfast._features.drift.comparison import ResumePreview
 from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.action_result import Answer
-from holdfast._operator.act.fork import Fork
+from holdfast._operator.act.fork import Fork, ForkPreview
 from holdfast._operator.act.garbage_collection import Collected
 from holdfast._operator.act.memory_admin import MemoView
 from holdfast._operator.act.message_actions import Answered, Sent
@@ -123,8 +123,21 @@ SHAPES: dict[str, dict[str, Field]] = {
         "exit_code": _CODE,
     },
     "explain": {"explanation": Field(Explanation)},
-    "fork": {"fork": Field(Fork), "next": Field(list[str], "commands that execute it")},
+    "fork": {
+        "fork": Field(Fork | None, "null with --dry-run"),
+        "preview": Field(ForkPreview | UnsetType, "only with --dry-run"),
+        "next": Field(list[str], "commands that execute it"),
+    },
     "history": {"run_id": Field(str), "entries": Field(list[EntryData])},
+    "history --follow": {
+        "event": Field(str, "entry, run, away, back or end"),
+        "run_id": Field(str | UnsetType),
+        "entry": Field(EntryData | UnsetType, "of an entry"),
+        "run": Field(RunSummary | UnsetType, "of a run that changed"),
+        "error": Field(ErrorData | UnsetType, "while the store is away: why"),
+        "status": Field(str | UnsetType, "at the end"),
+        "exit_code": Field(int | UnsetType, "at the end"),
+    },
     "mcp": {
         "error": Field(
             ErrorData | UnsetType, "if it cannot start; else standard output is the assistant's"
@@ -145,7 +158,6 @@ SHAPES: dict[str, dict[str, Field]] = {
         "next": Field(list[str], "the command that lets it go on"),
         "exit_code": _CODE,
     },
-    "preflight": {"preview": Field(ResumePreview)},
     "questions": {"questions": Field(list[QuestionView], "each with the commands that answer it")},
     "queues list": {
         "queues": Field(list[QueueView]),
@@ -158,16 +170,17 @@ SHAPES: dict[str, dict[str, Field]] = {
     "queues resume": {"queue": Field(QueueView)},
     "queues set": {"queue": Field(QueueView)},
     "queues show": {"queue": Field(QueueView)},
-    "raise-budget": {"answer": Field(Answer), "next": _NEXT},
+    "reject": {"answer": Field(Answered), "note": _OTHER},
     "resume": {
-        "answer": Field(Answer | None, "null when many are taken up together"),
+        "answer": Field(Answer | None, "null with --dry-run, and for many"),
+        "preview": Field(ResumePreview | UnsetType, "only with --dry-run"),
         "next": _NEXT,
         "resumed": Field(list[Resumed], "what became of each of many"),
         "refused": Field(int, "how many of them were left as they are"),
     },
     "rollback": {
-        "preview": Field(RollbackPreview),
-        "answer": Field(Answer | None, "null if only the plan was asked for"),
+        "preview": Field(RollbackPreview, "what is undone, and what is left"),
+        "answer": Field(Answer | None, "null with --dry-run"),
         "next": Field(list[str], "commands that perform it"),
     },
     "run": {
@@ -177,9 +190,16 @@ SHAPES: dict[str, dict[str, Field]] = {
         "error": Field(ErrorData | UnsetType, "only if it did not complete"),
     },
     "runs": {"runs": Field(list[RunSummary])},
+    "runs --follow": {
+        "event": Field(str, "run, away or back"),
+        "run_id": Field(str | UnsetType),
+        "run": Field(RunSummary | UnsetType, "of a run that changed"),
+        "error": Field(ErrorData | UnsetType, "while the store is away: why"),
+    },
     "schedules list": {"schedules": Field(list[ScheduleView])},
     "schedules pause": {"schedule": Field(ScheduleView)},
     "schedules resume": {"schedule": Field(ScheduleView)},
+    "set-budget": {"answer": Field(Answer), "next": _NEXT},
     "settle": {"answer": Field(Answer), "next": _NEXT},
     "show": {
         "run": Field(RunView),
@@ -225,15 +245,6 @@ SHAPES: dict[str, dict[str, Field]] = {
     "store prune": {"collected": Field(Collected)},
     "store restore": {"restored": Field(str, "path")},
     "store verify": {"sound": Field(bool), "findings": Field(list[Damage])},
-    "tail": {
-        "event": Field(str, "entry, run, away, back or end"),
-        "run_id": Field(str | UnsetType),
-        "entry": Field(EntryData | UnsetType, "of an entry"),
-        "run": Field(RunSummary | UnsetType, "of a run that changed"),
-        "error": Field(ErrorData | UnsetType, "while the store is away: why"),
-        "status": Field(str | UnsetType, "at the end"),
-        "exit_code": Field(int | UnsetType, "at the end"),
-    },
     "tokens create": _SECRET,
     "tokens list": {"tokens": Field(list[TokenView])},
     "tokens revoke": {"revoked": Field(TokenView)},
@@ -247,7 +258,7 @@ SHAPES: dict[str, dict[str, Field]] = {
     },
     "worker": {"exit_code": _CODE},
 }
-"""By command, what it adds to the object; `tail` prints one such object per line."""
+"""By command, what it adds to the object; with --follow it prints one such object per line."""
 
 
 def answer_type(command: str) -> type[msgspec.Struct]:

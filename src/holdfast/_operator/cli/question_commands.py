@@ -1,4 +1,4 @@
-"""Commands for messages to runs: questions, answer, approve, signal."""
+"""Commands for messages to runs: questions, answer, approve, reject, signal."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def add_to(group: click.Group) -> None:
     command(group, "questions", pages=True)(_questions)
     command(group, "answer", acts=True)(_answer)
     command(group, "approve", acts=True)(_approve)
+    command(group, "reject", acts=True)(_reject)
     command(group, "signal", acts=True)(_signal)
 
 
@@ -102,35 +103,18 @@ def _arguments(question: QuestionView) -> str:
 
 @click.argument("run_id")
 @click.argument("name")
-@click.argument("value", required=False)
-@click.option(
-    "--refuse",
-    metavar="[REASON]",
-    is_flag=False,
-    flag_value="",
-    help="Refuse instead: the flow gets Refused.",
-)
-def _answer(
-    session: Session, run_id: str, name: str, value: str | None, refuse: str | None, actor: str
-) -> None:
-    """Answer a question of a run, or refuse it (or an approval).
+@click.argument("value")
+def _answer(session: Session, run_id: str, name: str, value: str, actor: str) -> None:
+    """Answer a question of a run.
 
-    NAME is the name of the question, or the step of an approval, as `holdfast questions` shows it. VALUE
-    is JSON; a text or a date needs no quotes, and may have them. The first answer counts.
+    NAME is the name of the question, as `holdfast questions` shows it. VALUE is JSON; a string or a
+    date needs no quotes, and may have them. The first answer counts.
     """
     store = session.store()
-    if (value is None) == (refuse is None):
-        raise UsageError("say VALUE, or --refuse and a reason")
-    if refuse is not None:
-        told = message_actions.reject(store, run_id, name, reason=refuse, actor=actor)
-        said = ["--refuse", refuse]
-    else:
-        assert value is not None
-        said = [value]
-        asked = question_views.questions(store, run_id=run_id, limit=10_000, plain=True)
-        question = next((it for it in asked if it.name == name), None)
-        told = message_actions.answer(store, run_id, name, read(value, question), actor=actor)
-    _tell(session, told, *said)
+    asked = question_views.questions(store, run_id=run_id, limit=10_000, plain=True)
+    question = next((it for it in asked if it.name == name), None)
+    told = message_actions.answer(store, run_id, name, read(value, question), actor=actor)
+    _tell(session, told, "answer", value, values=3)
 
 
 def read(text: str, question: QuestionView | None) -> Any:
@@ -154,34 +138,20 @@ def read(text: str, question: QuestionView | None) -> Any:
 @click.argument("step")
 @click.option("--digest", metavar="HEX", help="Only if this is the digest of the arguments.")
 @click.option("--yes", is_flag=True, help="Do not show the arguments and ask first.")
-@click.option(
-    "--refuse",
-    metavar="[REASON]",
-    is_flag=False,
-    flag_value="",
-    help="Refuse instead: the flow gets Refused.",
-)
 def _approve(
     session: Session,
     run_id: str,
     step: str,
     digest: str | None,
     yes: bool,
-    refuse: str | None,
     actor: str,
 ) -> int | None:
-    """Approve one call of an effect, with exactly the arguments that are stored, or refuse it.
+    """Approve one call of an effect, with exactly the arguments that are stored.
 
     Without --digest (which `holdfast questions` prints) they are shown, and you are asked. Without a
     terminal, and with --json, give --digest or --yes.
     """
     store = session.store()
-    if refuse is not None:
-        if digest is not None or yes:
-            raise UsageError("say --refuse, or --digest or --yes to approve")
-        told = message_actions.reject(store, run_id, step, reason=refuse, actor=actor)
-        _tell(session, told, "--refuse", refuse)
-        return None
     if digest is None and not yes:
         digest = ""  # What was not shown is not approved.
         asked = question_views.questions(store, run_id=run_id, limit=10_000, plain=True)
@@ -195,18 +165,29 @@ def _approve(
         if digest and not session.confirmed(f"Approve {step}?", instead):
             return None
     try:
-        _tell(session, message_actions.approve(store, run_id, step, digest=digest, actor=actor))
+        given = message_actions.approve(store, run_id, step, digest=digest, actor=actor)
     except StaleView as stale:
         raise UsageError(str(stale)) from None
+    _tell(session, given, "approve")
     return None
 
 
 @click.argument("run_id")
 @click.argument("name")
+@click.option("--reason", default="", help="Why; the flow gets it with Rejected.")
+def _reject(session: Session, run_id: str, name: str, reason: str, actor: str) -> None:
+    """Reject a question or an approval: the flow gets Rejected.
+
+    NAME is the name of the question, or the step of the approval, as `holdfast questions` shows it.
+    """
+    told = message_actions.reject(session.store(), run_id, name, reason=reason, actor=actor)
+    _tell(session, told, "reject", *(("--reason", reason) if reason else ()))
+
+
+@click.argument("run_id")
+@click.argument("name")
 @click.argument("payload", required=False, metavar="[VALUE]")
-@click.option(
-    "--id", "signal_id", metavar="ID", help="Sent again under this id, it is not repeated."
-)
+@click.option("--signal-id", metavar="ID", help="Sent again under this id, it is delivered once.")
 def _signal(
     session: Session,
     run_id: str,
@@ -215,9 +196,9 @@ def _signal(
     signal_id: str | None,
     actor: str,
 ) -> None:
-    """Send a signal to a run, which takes it with wait(NAME); kept if it comes early.
+    """Send a signal to a run, which takes it with wait_for_signal(NAME).
 
-    VALUE is JSON; anything else, such as a word, is a string.
+    VALUE is JSON; anything else, such as a word, is a string. An early signal is kept.
     """
     store = session.store()
     value = None if payload is None else _payload(payload)
@@ -246,7 +227,13 @@ def _payload(text: str) -> Any:
         ) from None
 
 
-def _tell(session: Session, told: message_actions.Answered, *said: str) -> None:
+def _tell(
+    session: Session,
+    told: message_actions.Answered,
+    name_of_command: str,
+    *said: str,
+    values: int | None = None,
+) -> None:
     """Explain what became of an answer, and if nobody has asked for it, what may have been meant."""
     store = session.store()
     other = other_names(store, told.run_id, "question", told.name) if told.early else None
@@ -260,8 +247,7 @@ def _tell(session: Session, told: message_actions.Answered, *said: str) -> None:
     if other is not None:
         session.say(f"{other}.", "yellow")
         for name in similar_questions(store, told.run_id, told.name):
-            values = 2 if said[:1] == ("--refuse",) else 3
-            line = command_line("answer", told.run_id, name, *said, values=values)
+            line = command_line(name_of_command, told.run_id, name, *said, values=values)
             session.say(f"If {name!r} is meant:")
             session.say(f"  {session.pasteable(line)}")
     if told.held is not None:

@@ -83,7 +83,7 @@ def _json_page() -> Iterator[str]:
     yield ""
     yield (
         f'With `--json` a command prints one object on standard output. It has `"version": '
-        f'{JSON_VERSION}` and `"command"`, and `"warning"` if the store lost commits. `tail` prints one '
+        f'{JSON_VERSION}` and `"command"`, and `"warning"` if the store lost commits. With `--follow` it prints one '
         "such object per line. A later version of Holdfast may add fields and kinds; it takes none away "
         'and gives none another meaning without another `"version"`. So read what you know, and pass '
         "over the rest."
@@ -266,10 +266,12 @@ def _parts(name: str) -> Iterator[str]:
     """Yield what is said of the commands of a group, and what a command prints with `--json`."""
     group = main.commands[name]
     if not isinstance(group, click.Group):
-        yield "With `--json`:"
-        yield ""
-        yield from answer_lines(name)
-        yield ""
+        for form in (each for each in SHAPES if each.partition(" --")[0] == name):
+            option = form.removeprefix(name).strip()
+            yield f"With `--json` and `{option}`:" if option else "With `--json`:"
+            yield ""
+            yield from answer_lines(form)
+            yield ""
         return
     for part, command in sorted(group.commands.items()):
         yield from _fenced(_help(command, f"holdfast {name} {part}"))

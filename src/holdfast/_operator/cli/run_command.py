@@ -1,4 +1,4 @@
-"""The commands `run` and `preflight`: both import the run's flow in a process of its own."""
+"""The command `run`: execute a run in a process of its own, which is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
-import msgspec
 
 from holdfast._engine.decisions.command_lines import command as command_line
 from holdfast._engine.decisions.resume import facts_of
-from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
-from holdfast._features.drift.comparison import ResumePreview
-from holdfast._operator.cli.child_process import module_named
 from holdfast._operator.cli.decision_commands import OBJECT, parsed
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
 from holdfast._operator.cli.progress_lines import Follower, Lines
@@ -24,8 +20,7 @@ from holdfast._operator.cli.run_details import explained
 from holdfast._operator.cli.run_process import Order, Report
 from holdfast._operator.cli.session import Session, command, console
 from holdfast._operator.cli.supervisor import Child, Supervisor
-from holdfast._operator.read import resume_preview, run_views
-from holdfast._operator.read.run_views import existing_row
+from holdfast._operator.read import run_views
 from holdfast._operator.text import clipped, count, length, shown
 from holdfast._stores.contract import Store
 
@@ -43,9 +38,8 @@ TRACE_CHARS = 4_000
 
 
 def add_to(group: click.Group) -> None:
-    """Add these commands to the group."""
+    """Add this command to the group."""
     command(group, "run")(_run)
-    command(group, "preflight", pages=True)(_preflight)
 
 
 @click.argument("target", metavar="MODULE:FLOW")
@@ -148,52 +142,3 @@ def _tell_failure(session: Session, store: Store, run_id: str) -> None:
     )
     more = session.pasteable(command_line("explain", run_id))
     session.say(f"The same command takes it up again. What is known: {more}")
-
-
-# -- preflight ----------------------------------------------------------------------------------
-
-
-@click.argument("run_id")
-@click.option(
-    "--app",
-    metavar="MODULE",
-    help="The module (or file) with the flow: its code, versions and watched facts are compared.",
-)
-def _preflight(session: Session, run_id: str, app: str | None) -> None:
-    """Say what has changed since a run stopped, without resuming it.
-
-    How long the gap is, which code, versions, watched facts and results are not as they were, what
-    will be executed again, and what is in doubt. With --app the flow is replayed on its record, as far
-    as it goes, to look at what it watches; no step is executed.
-    """
-    store = session.store()
-    row = existing_row(store, run_id)
-    if app is None:
-        past = resume_preview.replayed_history(store, row)
-        told = resume_preview.preview_resume(store, row, past, None)
-    else:
-        told = _with_code(session, run_id, app)
-    if session.as_json:
-        session.answer(preview=msgspec.to_builtins(told))
-        return
-    session.say(_report_text(told))
-
-
-def _with_code(session: Session, run_id: str, app: str) -> ResumePreview:
-    import holdfast
-
-    module_named(app)
-    with holdfast.open(session.url, namespace=session.namespace, default=False) as opened:
-        return opened.preview_resume(run_id)
-
-
-def _report_text(told: ResumePreview) -> str:
-    lines = [str(told)]
-    lines += [_effects(change) for change in told.changes if change.effects]
-    return "\n".join(lines)
-
-
-def _effects(change: Change) -> str:
-    return (
-        f"Doing it again from {change.steps[0]} on would execute {', '.join(change.effects)} again."
-    )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from holdfast._engine.decisions.command_lines import command as command_line
 from holdfast._engine.telemetry.trace_ids import trace_id_of
-from holdfast._operator.cli import question_commands
+from holdfast._operator.cli import journal_follower, question_commands
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told, table
@@ -172,14 +172,40 @@ def _steps_table(steps: list[StepView]) -> Table:
 
 @click.argument("run_id")
 @click.option("--step", help="Only entries of this step key.")
-@click.option("--after", type=int, default=0, help="Only entries with a larger number.")
+@click.option(
+    "--after",
+    type=click.IntRange(0),
+    metavar="SEQ",
+    help="Only entries with a larger number. With --follow, the default is the last "
+    f"{journal_follower.FIRST} entries.",
+)
 @click.option(
     "--limit", type=click.IntRange(1), help=f"Default: {ENTRIES_SHOWN}; with --json, all."
 )
+@click.option("--follow", is_flag=True, help="Print new entries as they become durable.")
+@click.option("--until-held", is_flag=True, help="With --follow: end, with 3, when it is held too.")
 def _history(
-    session: Session, run_id: str, step: str | None, after: int, limit: int | None
+    session: Session,
+    run_id: str,
+    step: str | None,
+    after: int | None,
+    limit: int | None,
+    follow: bool,
+    until_held: bool,
 ) -> int | None:
-    """Show the entries of a run's journal, in order."""
+    """Show the entries of a run's journal, in order.
+
+    --follow ends when the run ends: 0 completed, 4 failed, 8 cancelled or rolled back; Ctrl-C ends
+    with 130. A held run is followed on, since somebody may free it. With --json each line is one object
+    with "version" and "event": entry, run, away, back, end.
+    """
+    if follow:
+        if limit is not None:
+            raise UsageError("--limit is not for --follow; say where to begin with --after")
+        return journal_follower.follow_run(session, run_id, after, step, until_held=until_held)
+    if until_held:
+        raise UsageError("--until-held is for --follow")
+    after = after or 0
     entries = run_views.history(session.store(), run_id, plain=True)
     chosen = [e for e in entries if e.seq > after and step in (None, e.step)]
     if step is not None and not chosen:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._features.watchdog.model import Found
+from holdfast._operator.cli import journal_follower
 from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read import run_views
@@ -17,6 +18,7 @@ from holdfast._stores.contract import Query
 from holdfast.errors import RunNotFound, UsageError
 
 _REASONS = (*(str(reason) for reason in HeldReason), MOVED)
+LISTED = 50
 _LEAST = ("VERSION", "STEPS", "AT", "FLOW")
 """What is left out of a narrow table, in this order."""
 
@@ -37,9 +39,9 @@ def add_to(group: click.Group) -> None:
 @click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
 @click.option("--queue", metavar="NAME", help="Only runs of this queue.")
 @click.option(
-    "--held",
+    "--held-reason",
     metavar="REASON",
-    help=f"Only runs held for this reason: {', '.join(_REASONS)}; any for all that are held.",
+    help=f"Only runs held for this reason: {', '.join(_REASONS)}.",
 )
 @click.option(
     "--finding",
@@ -52,7 +54,8 @@ def add_to(group: click.Group) -> None:
     "--older-than", type=DurationType(), help="Not changed for so long: 30s, 10m, 2h, 7d."
 )
 @click.option("--newer-than", type=DurationType(), help="Changed within this time.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 10_000), help=f"Default: {LISTED}.")
+@click.option("--follow", is_flag=True, help="Print each change of these runs from now on.")
 def _runs(
     session: Session,
     status: tuple[str, ...],
@@ -60,15 +63,20 @@ def _runs(
     flow: str | None,
     tag: str | None,
     queue: str | None,
-    held: str | None,
+    held_reason: str | None,
     finding: str | None,
     version: str | None,
     parent: str | None,
     older_than: float | None,
     newer_than: float | None,
-    limit: int,
-) -> None:
-    """List runs, newest first; with several options, those that fit all of them."""
+    limit: int | None,
+    follow: bool,
+) -> int | None:
+    """List runs, newest first; with several options, those that fit all of them.
+
+    With --follow, Ctrl-C ends it with 130. With --json each line is then one object with "version"
+    and "event": run, away, back.
+    """
     try:
         store = session.store()
     except NoStore as missing:
@@ -76,26 +84,30 @@ def _runs(
             session.answer(runs=[])
         else:
             session.say(f"No runs: {missing}.")
-        return
-    any_held = held == "any"
-    if held is not None and held not in (*_REASONS, "any"):
-        raise UsageError(f"--held is one of {', '.join(_REASONS)}, any; not {held!r}")
+        return None
+    if held_reason is not None and held_reason not in _REASONS:
+        raise UsageError(f"--held-reason is one of {', '.join(_REASONS)}; not {held_reason!r}")
     query = Query(
-        status=[Status(name) for name in status] or ([Status.HELD] if any_held else None),
+        status=[Status(name) for name in status] or None,
         run_id_part=search,
         flow=flow,
         tag=_tag(tag),
         updated_before_us=_before_us(store.now_us(), older_than),
         updated_after_us=_before_us(store.now_us(), newer_than),
         queue=queue,
-        held_reason=None if any_held else held,
+        held_reason=held_reason,
         parent=parent,
-        limit=limit,
+        limit=limit or LISTED,
     )
     if parent is not None and store.get(parent) is None:
         raise RunNotFound(parent, place(store.url, store.namespace))
+    if follow:
+        if (finding, version, older_than, newer_than, limit) != (None,) * 5:
+            refused = "--finding, --version, --older-than, --newer-than and --limit"
+            raise UsageError(f"{refused} are not for --follow")
+        return journal_follower.follow_runs(session, query)
     found = run_views.summaries(store, query, version, finding)
-    filters = (status, search, flow, tag, queue, held, finding, version, parent)
+    filters = (status, search, flow, tag, queue, held_reason, finding, version, parent)
     if session.as_json:
         session.answer(runs=found)
     elif not found and not any((*filters, older_than, newer_than)):
@@ -111,8 +123,9 @@ def _runs(
         titles = ("RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED")
         now_us = store.now_us()
         session.show_rows(titles, [_row(run, now_us) for run in found], _LEAST)
-        if len(found) == limit:
-            session.say(f"The newest {limit}; more with --limit.", "dim")
+        if len(found) == query.limit:
+            session.say(f"The newest {query.limit}; more with --limit.", "dim")
+    return None
 
 
 def _tag(text: str | None) -> tuple[str, str] | None:

@@ -206,10 +206,15 @@ class Session:
 
     # -- asking --------------------------------------------------------------------------------
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody at a terminal can be asked."""
+        return not self.as_json and at_a_terminal()
+
     def confirmed(self, asked: str, instead: str, refusal: Exception | None = None) -> bool:
         """Ask at the terminal whether this is meant. Where nobody can be asked, with `--json` or
         without a terminal, the command refuses, and says which option answers `instead`."""
-        if self.as_json or not at_a_terminal():
+        if not self.can_ask:
             why = "with --json" if self.as_json else "without a terminal"
             told = f"{self.command} asks before it acts, and cannot ask {why}"
             raise refusal or UsageError(f"{told}: give {instead}. Nothing was changed.")
@@ -401,7 +406,13 @@ def command(
                 namespace or given.get("namespace"),
                 as_json=as_json or bool(given.get("as_json")),
             )
-            if pages and not session.as_json and not (no_pager or given.get("no_pager")):
+            live = bool(options.get("follow"))
+            if (
+                pages
+                and not live
+                and not session.as_json
+                and not (no_pager or given.get("no_pager"))
+            ):
                 session.pager = pager(os.environ)
             context.exit(perform(session, function, options))
 

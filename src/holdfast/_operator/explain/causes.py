@@ -210,7 +210,7 @@ def raise_command(store: Store, pot: Pot, row: RunRow, was: Iterable[Any] = ()) 
     over = root is None or root.deleted_us is not None or root.status in FINAL
     name = row.run_id if over else pot.root
     if options:
-        return command("raise-budget", name, *options)
+        return command("set-budget", name, *options)
     for action in was:
         return str(action).partition("  ")[0]
     return ""

@@ -57,7 +57,7 @@ def about_children(case: Case, awaited: list[tuple[Record, Entry]]) -> None:
         runs = count(left, "more run")
         case.said.known.append(f"{runs} that it started {'is' if left == 1 else 'are'} held.")
     if len(below) > 1:
-        case.do("To see all that are held:", _list(case, "--held", "any"))
+        case.do("To see all that are held:", _list(case, "--status", "held"))
 
 
 def _is_held(row: RunRow | None) -> TypeGuard[RunRow]:

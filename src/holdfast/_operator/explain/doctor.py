@@ -159,7 +159,7 @@ def _people(store: Store) -> Iterator[Trouble]:
             waits = "waits" if number == 1 else "wait"
             what = "somebody to resume it" if reason == HeldReason.PAUSED else "a decision"
             text = f"{count(number, 'run')} held: {reason.replace('_', ' ')}; {waits} for {what}"
-            listing = command("runs", "--held", reason)
+            listing = command("runs", "--held-reason", reason)
             yield Trouble(reason, Severity.WARNING, text, (listing,))
     number = sum(queue.failed for queue in queue_views.queues(store))
     if number:

@@ -241,7 +241,7 @@ def _drift(case: Case) -> None:
     )
     case.open_effects()
     said.unknown.append("Whether what is recorded is still right, now that this has changed.")
-    case.do("Keep what is recorded, and go on:", case.cmd("resume", "--go-on"))
+    case.do("Keep what is recorded, and go on:", case.cmd("resume", "--keep"))
     if any("--redo" in action for action in held.get("actions", ())):
         sure = any("--confirm" in action for action in held.get("actions", ()))
         again = " (effects among it are executed again)" if sure else ""
@@ -251,7 +251,7 @@ def _drift(case: Case) -> None:
         )
     case.do(
         "See what else has changed (it executes nothing):",
-        case.cmd("preflight", *(() if case.is_block else ("--app", "MODULE"))),
+        case.cmd("resume", "--dry-run", *(() if case.is_block else ("--app", "MODULE"))),
     )
 
 

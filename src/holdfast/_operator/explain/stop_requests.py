@@ -117,9 +117,9 @@ def _cannot_be_undone(case: Case, to: str | None) -> None:
     held = held_facts(case.past)
     case.said.case = f"{case.name} is paused: {held.get('detail', '')}."
     more = () if to is None else ("--to", to)
-    if any("--yes" in action for action in held.get("actions", ())):
-        yes = command("rollback", case.row.run_id, *more, "--yes")
-        case.said.actions.insert(0, Action("Leave it as it is, and undo the rest:", yes))
+    if any("--confirm" in action for action in held.get("actions", ())):
+        sure = command("rollback", case.row.run_id, *more, "--confirm")
+        case.said.actions.insert(0, Action("Leave it as it is, and undo the rest:", sure))
 
 
 def _was_rolled_back_to_a_step(case: Case) -> None:

@@ -63,15 +63,15 @@ class QuestionView(msgspec.Struct, frozen=True):
     @property
     def commands(self) -> tuple[str, ...]:
         """Command lines that answer it."""
-        refuse = command("answer", self.run_id, self.name, "--refuse", "REASON")
+        reject = command("reject", self.run_id, self.name, "--reason", "REASON")
         if self.kind == "approval":
             digest = ("--digest", str(self.digest))
-            return command("approve", self.run_id, self.name, *digest), refuse
+            return command("approve", self.run_id, self.name, *digest), reject
         if not self.offered:
             value = placeholder(self.schema)
-            return command("answer", self.run_id, self.name) + f" {value}", refuse
+            return command("answer", self.run_id, self.name) + f" {value}", reject
         answers = (command("answer", self.run_id, self.name, it, values=3) for it in self.offered)
-        return *answers, refuse
+        return *answers, reject
 
     @property
     def offered(self) -> list[str]:

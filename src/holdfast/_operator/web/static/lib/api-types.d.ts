@@ -242,11 +242,12 @@ export interface Fork {
   confirm?: boolean;
 }
 
-/** What a fork would repeat. */
+/** What a fork would be, and which effects it may repeat. */
 export interface ForkPreview {
   origin: string;
   before: string;
-  effects: RepeatedEffect[];
+  differences: string[];
+  effects: Repeated[];
 }
 
 /** What a fork would repeat. */
@@ -393,8 +394,8 @@ export interface Reject {
   expected_number?: number | null;
 }
 
-/** An effect that a fork may execute again. */
-export interface RepeatedEffect {
+/** An effect of the other run that the fork would execute again, under a new key. */
+export interface Repeated {
   step: string;
   what: string;
 }
