@@ -164,7 +164,7 @@ def test_a_damaged_measure_is_left_out_and_said(tmp_path, sql):
     assert note.startswith("1 measure is damaged and left out")
     [wrong] = store.verify()
     assert "measure" in wrong.what
-    result = CliRunner().invoke(main, ["--url", f"sqlite:///{path}", "trends", "--hours", "1"])
+    result = CliRunner().invoke(main, ["--url", f"sqlite:///{path}", "trends", "--since", "1h"])
     assert "1 measure is damaged" in result.stderr
     # Nobody needs it: it goes with the others when it is old.
     assert store.drop_measures(store.now_us() + DAY_US) == 2
@@ -249,7 +249,7 @@ def test_names_of_flows_are_inert(measured):
 
 
 def test_as_json(measured):
-    result = _holdfast("--url", measured, "trends", "--json", "--hours", "1")
+    result = _holdfast("--url", measured, "trends", "--json", "--since", "1h")
     told = json.loads(result.stdout)["trends"]
     assert told["bucket_s"] == 60
     assert told["flows"] == ["pay\x1b[31m"]
@@ -264,7 +264,7 @@ def test_an_empty_store_and_none_at_all(url, sqlite, tmp_path):
     assert "No trends" in CliRunner().invoke(main, ["--url", none, "trends"]).stdout
     told = CliRunner().invoke(main, ["--url", none, "trends", "--json"])
     assert json.loads(told.stdout)["trends"] is None
-    assert CliRunner().invoke(main, ["--url", url, "trends", "--hours", "0"]).exit_code == 2
+    assert CliRunner().invoke(main, ["--url", url, "trends", "--since", "0"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
