@@ -7,6 +7,8 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,27 @@ def test_it_goes_with_its_last_handle(base):
     one.close()
     assert two.get("r") is not None
     two.close()
+    assert folders(base) == []
+
+
+def test_many_handles_may_open_it_at_once(base):
+    for _ in range(20):
+        folder = TemporaryFolder()
+        folder.hold()
+        together = threading.Barrier(4)
+
+        def handle(folder=folder, together=together):
+            together.wait()
+            return open_temporary(folder)
+
+        with ThreadPoolExecutor(4) as threads:
+            stores = [each.result() for each in [threads.submit(handle) for _ in range(4)]]
+        assert len({store.store_id for store in stores}) == 1
+        stores[0].start(new_run("r"), None)
+        assert all(store.get("r") is not None for store in stores)
+        for store in stores:
+            store.close()
+        folder.release()
     assert folders(base) == []
 
 

@@ -50,9 +50,16 @@ def check_path(path: str, *, read_only: bool) -> None:
 
 def copy_template(path: str) -> None:
     """Make a temporary file that has its tables already, unless another handle has made it."""
-    if not os.path.exists(path):
-        with open(path, "xb") as file:
-            file.write(migrations.template())
+    if os.path.exists(path):
+        return
+    part = f"{path}-{uuid.uuid4().hex}"  # Others may open it at this moment: it is whole, or not there.
+    with open(part, "xb") as file:
+        file.write(migrations.template())
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(part, path)
+    finally:
+        os.unlink(part)
 
 
 def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opened:
@@ -82,12 +89,19 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
 
 
 def _begun(database: Database, connection: Connection, witness: Witness) -> Opened:
-    """Begin a store in a copy of the template, of which no other process knows."""
+    """Begin a store in a copy of the template, unless another handle has just done so."""
     connection.execute(Q["begin"])
-    connection.execute(Q["add_store"], msgspec.structs.astuple(first_row()))
-    connection.execute(Q["commit"])
-    row = store_row(database, connection)
-    witness.create(row)
+    try:
+        if not database.fetch(connection, "store_row"):
+            connection.execute(Q["add_store"], msgspec.structs.astuple(first_row()))
+        row = store_row(database, connection)
+        if witness.read() is None:
+            witness.create(row)
+        connection.execute(Q["commit"])
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute(Q["rollback"])
+        raise
     return Opened(row, None)
 
 
