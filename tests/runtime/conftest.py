@@ -1,4 +1,4 @@
-"""A private store per test: in memory, in a file and on a server."""
+"""A private store per test: in a file and on a server. `memory:` is the store of a file as well."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from holdfast import testing
 
 
-@pytest.fixture(params=["memory:", "sqlite:", "postgresql:"])
+@pytest.fixture(params=["memory:", "postgresql:"])
 def store(request: pytest.FixtureRequest) -> Iterator[testing.PrivateStore]:
     url = request.param
     if url == "postgresql:":
