@@ -8,6 +8,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from holdfast import ask, flow, open as opened
+from holdfast import ask, flow, gather, open as opened
 from holdfast._operator.cli import session
 from holdfast._operator.cli.exit_codes import EXIT_CODES
 from holdfast._operator.cli.main import main
@@ -96,6 +97,40 @@ def test_runs(holdfast, runs):
     assert holdfast("runs", "--older-than", "soon").exit_code == 2
     assert holdfast("runs", "--tag", "x").exit_code == 2
     assert holdfast("runs", "--status", "sleeping").exit_code == 2
+
+
+def test_runs_in_pages(holdfast, runs):
+    pages: list[list[str]] = []
+    after: list[str] = []
+    while True:
+        told = as_json(holdfast("runs", "--json", "--limit", "2", *after))
+        pages.append([run["run_id"] for run in told["runs"]])
+        if told["next"] is None:
+            break
+        after = ["--after", told["next"]]
+    assert pages == [["nasty", "diverged"], ["held", "failed"], ["done"]]
+    assert "More follow: --after " in holdfast("runs", "--limit", "4").stdout
+    assert "More follow" not in holdfast("runs", "--limit", "5").stdout
+    assert holdfast("runs", "--after", "x").exit_code == 2
+
+
+def test_questions_in_pages(holdfast, url: str):
+    @flow(name="cli-asks-many")
+    def asks() -> str:
+        return str(gather(*(partial(ask, "Well?", name=name, timeout="1h") for name in "abc")))
+
+    with opened(url, default=False) as store, store.worker(flows=[asks]):
+        asks.with_options(store=store).submit("r")
+        store.wait("r", until=lambda _: len(store.questions()) == 3)
+        first = as_json(holdfast("questions", "--json", "--limit", "2"))
+        words = ["questions", "--after", first["next"]]
+        last = as_json(holdfast(*words, "--json"))
+        assert (len(first["questions"]), last["next"]) == (2, None)
+        names = [it["name"] for it in (*first["questions"], *last["questions"])]
+        assert sorted(names) == ["a", "b", "c"]
+        assert "More follow: --after '" in holdfast("questions", "--limit", "2").stdout
+        assert "More follow" not in holdfast(*words).stdout
+        assert holdfast("questions", "--after", "x").exit_code == 2
 
 
 def test_runs_by_version(holdfast, runs):

@@ -158,7 +158,10 @@ SHAPES: dict[str, dict[str, Field]] = {
         "next": Field(list[str], "the command that lets it go on"),
         "exit_code": _CODE,
     },
-    "questions": {"questions": Field(list[QuestionView], "each with the commands that answer it")},
+    "questions": {
+        "questions": Field(list[QuestionView], "each with the commands that answer it"),
+        "next": Field(str | None, "what --after takes for the page that follows; null at the end"),
+    },
     "queues list": {
         "queues": Field(list[QueueView]),
         "workers": Field(list[WorkerView]),
@@ -189,7 +192,10 @@ SHAPES: dict[str, dict[str, Field]] = {
         "exit_code": _CODE,
         "error": Field(ErrorData | UnsetType, "only if it did not complete"),
     },
-    "runs": {"runs": Field(list[RunSummary])},
+    "runs": {
+        "runs": Field(list[RunSummary]),
+        "next": Field(str | None, "what --after takes for the page that follows; null at the end"),
+    },
     "runs --follow": {
         "event": Field(str, "run, away or back"),
         "run_id": Field(str | UnsetType),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -37,7 +38,10 @@ def add_to(group: click.Group) -> None:
 @click.option("--to", metavar="WHO", help="Only what is asked of them.")
 @click.option("--run", "run_id", metavar="RUN_ID", help="Only what this run asks.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-def _questions(session: Session, to: str | None, run_id: str | None, limit: int) -> None:
+@click.option("--after", metavar="CURSOR", help="The page that follows; --json has it as `next`.")
+def _questions(
+    session: Session, to: str | None, run_id: str | None, limit: int, after: str | None
+) -> None:
     """List what runs ask people, oldest first, with the commands that answer.
 
     Approvals are among them: they show the stored arguments of the effect, and their digest.
@@ -46,25 +50,25 @@ def _questions(session: Session, to: str | None, run_id: str | None, limit: int)
         store = session.store()
     except NoStore as missing:
         if session.as_json:
-            session.answer(questions=[])
+            session.answer(questions=[], next=None)
         else:
             session.say(f"No questions: {missing}.")
         return
     bad: list[question_views.Unreadable] = []
     asked = question_views.questions(
-        store, to=to, run_id=run_id, limit=limit, plain=True, unreadable=bad
+        store, to=to, run_id=run_id, limit=limit, after=after, plain=True, unreadable=bad
     )
     for it in bad:
         session.note(f"Run {it.run_id} cannot be read: {it.error}")
     if session.as_json:
-        session.answer(questions=[_data(session, question) for question in asked])
+        session.answer(questions=[_data(session, it) for it in asked], next=asked.next)
         return
     if not asked:
         session.say("No questions are open.")
     for question in asked:
         _print_question(session, question, store.now_us())
-    if len(asked) == limit:
-        session.say(f"The oldest {limit}; more with --limit.", "dim")
+    if asked.next is not None:
+        session.say(f"More follow: --after {shlex.quote(asked.next)}, or a larger --limit.", "dim")
 
 
 def _data(session: Session, question: QuestionView) -> dict[str, Any]:

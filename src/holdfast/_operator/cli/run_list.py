@@ -55,6 +55,7 @@ def add_to(group: click.Group) -> None:
 )
 @click.option("--newer-than", type=DurationType(), help="Changed within this time.")
 @click.option("--limit", type=click.IntRange(1, 10_000), help=f"Default: {LISTED}.")
+@click.option("--after", metavar="CURSOR", help="The page that follows; --json has it as `next`.")
 @click.option("--follow", is_flag=True, help="Print each change of these runs from now on.")
 def _runs(
     session: Session,
@@ -70,6 +71,7 @@ def _runs(
     older_than: float | None,
     newer_than: float | None,
     limit: int | None,
+    after: str | None,
     follow: bool,
 ) -> int | None:
     """List runs, newest first; with several options, those that fit all of them.
@@ -81,7 +83,7 @@ def _runs(
         store = session.store()
     except NoStore as missing:
         if session.as_json:
-            session.answer(runs=[])
+            session.answer(runs=[], next=None)
         else:
             session.say(f"No runs: {missing}.")
         return None
@@ -98,18 +100,19 @@ def _runs(
         held_reason=held_reason,
         parent=parent,
         limit=limit or LISTED,
+        before_run_no=run_views.run_cursor(after),
     )
     if parent is not None and store.get(parent) is None:
         raise RunNotFound(parent, place(store.url, store.namespace))
     if follow:
-        if (finding, version, older_than, newer_than, limit) != (None,) * 5:
-            refused = "--finding, --version, --older-than, --newer-than and --limit"
+        if (finding, version, older_than, newer_than, limit, after) != (None,) * 6:
+            refused = "--finding, --version, --older-than, --newer-than, --limit and --after"
             raise UsageError(f"{refused} are not for --follow")
         return journal_follower.follow_runs(session, query)
     found = run_views.summaries(store, query, version, finding)
     filters = (status, search, flow, tag, queue, held_reason, finding, version, parent)
     if session.as_json:
-        session.answer(runs=found)
+        session.answer(runs=found, next=found.next)
     elif not found and not any((*filters, older_than, newer_than)):
         session.say(
             f"No runs yet in {place(shown(session.url), session.namespace)}.\n"
@@ -123,8 +126,8 @@ def _runs(
         titles = ("RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED")
         now_us = store.now_us()
         session.show_rows(titles, [_row(run, now_us) for run in found], _LEAST)
-        if len(found) == query.limit:
-            session.say(f"The newest {query.limit}; more with --limit.", "dim")
+        if found.next is not None:
+            session.say(f"More follow: --after {found.next}, or a larger --limit.", "dim")
     return None
 
 
