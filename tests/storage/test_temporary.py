@@ -139,7 +139,7 @@ def test_it_goes_when_nobody_has_the_store_any_more(base):
 
 
 def test_it_goes_at_exit(base):
-    code = "store = holdfast.open('memory:'); print(store.kept.path)"
+    code = "store = holdfast.open('memory:'); print(store._backend.path)"
     path, _ = process(base, code).communicate()
     assert path.startswith(bytes(base))
     assert folders(base) == []

@@ -67,7 +67,7 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
     with database.lock:
         connection = database.writer
         try:
-            if not database.durable and witness.read() is None:
+            if not database.durable:
                 return _begun(database, connection, witness)
             slot, version, opened = _looked_at(database, connection, witness)
             if slot is None and opened is not None:
