@@ -392,7 +392,11 @@ def answering(
 
 
 def _look(store: Store, run_id: str, people: People) -> None:
+    """Answer once the whole run waits: else it would depend on the moment whether it writes that it
+    does, and a boundary after that would be met under another number."""
     with contextlib.suppress(AnswerConflict, RunEnded, RunNotFound):
+        if store.get(run_id).status != "waiting":
+            return
         for question in store.questions(run_id=run_id):
             value = people(question)
             if question.kind != "approval":
