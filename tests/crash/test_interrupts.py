@@ -17,6 +17,8 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, aio, effect, flow, gather, idempotency_key, step
+from holdfast._api import branch_execution
+from holdfast._runtime import interrupt_shield
 from holdfast.errors import RunHeld
 from tests.crash.harness import World, assert_once, kinds
 
@@ -26,10 +28,7 @@ LONG_ENOUGH_TO_LEAVE_S = 1.0
 """A process that does not wait for its branches ends well within this time."""
 LINES_BETWEEN_INTERRUPTS = 41
 """A prime, so that different places are met in loops."""
-WHERE_BRANCHES_START = (
-    "/_runtime/execution/parallel.py",
-    "/_runtime/execution/interrupt_shield.py",
-)
+WHERE_BRANCHES_START = (branch_execution.__file__, interrupt_shield.__file__)
 """The files in which the main thread is while branches start, work and end."""
 
 
