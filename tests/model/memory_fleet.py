@@ -228,7 +228,7 @@ class MemoryFleet:
                     if row.owner is not None and is_due:
                         since_us = max(row.updated_us, self.heard_us(row.owner))
                         state.abandoned += 1
-                        state.oldest_us = min(state.oldest_us or since_us, since_us)
+                        state.oldest_us = oldest(state, since_us)
                     else:
                         count(state, row, is_due)
             return [states[name] for name in sorted(states)]
@@ -323,13 +323,18 @@ def is_at_work(row: RunRow) -> bool:
     return row.owner is not None and row.status in CLAIMABLE
 
 
+def oldest(state: QueueState, since_us: int) -> int:
+    """Return since when the oldest run is due: 0 is a time, and None is not."""
+    return since_us if state.oldest_us is None else min(state.oldest_us, since_us)
+
+
 def count(state: QueueState, row: RunRow, is_due: bool) -> None:
     """Count one run of a queue."""
     if is_at_work(row):
         state.running += 1
     elif row.status in CLAIMABLE and is_due:
         state.ready += 1
-        state.oldest_us = min(state.oldest_us or row.updated_us, row.updated_us)
+        state.oldest_us = oldest(state, row.updated_us)
     elif row.status in CLAIMABLE:
         state.delayed += 1
     elif row.status is Status.FAILED:

@@ -142,7 +142,7 @@ def test_a_dry_run_lists_what_is_repeated_and_makes_nothing(
     words = ("--input", '{"topic": "claims"}', "--dry-run", "--json")
     preview = json.loads(cli("fork", "r", "f", "--before", "fk.search", *words).stdout)["preview"]
     assert preview["effects"] == [{"step": "fk.mail", "what": "happened"}]
-    assert (preview["differences"], preview["confirm"]) == (["input topic"], True)
+    assert preview["differences"] == ["input topic"]
     assert "repeat no effect" in cli("fork", "r", "f", "--before", "fk.write", "--dry-run").output
     assert [run.run_id for run in opened.runs()] == ["r"]
 

@@ -122,7 +122,7 @@ class Wanted(msgspec.Struct):
     working: Collection[int] = ()
     """Run numbers that are at work in this process; others of its own it may take again."""
     suspects: bool = False
-    """Whether it asks for suspects only (`decisions.is_suspect`); else it gets none of them."""
+    """Whether it asks for suspects only (`claim_rules.is_suspect`); else it gets none of them."""
     passed_over: bool = False
     """Written by the store: a suspect was left out whose turn it would have been."""
     quarantined: list[RunRow] = []

@@ -38,7 +38,7 @@ owner, pid, started, boot_id, pid_namespace, host, lock_inode, registered_us, di
 -- name: open_runs
 status IN ('queued', 'running', 'waiting')
 
--- Says which runs that nobody owns have something to do; see decisions.is_due.
+-- Says which runs that nobody owns have something to do; see claim_rules.is_due.
 -- name: due
 (coalesce(wake_us <= %(at_us)s, status <> 'waiting')
   OR (status = 'waiting' AND EXISTS (
