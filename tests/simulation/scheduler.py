@@ -38,6 +38,8 @@ SECOND_US = 1_000_000
 LEASE_S = 30.0
 MOVES_MAX = 260
 HEALING_MAX = 1_500
+HEALING_MAX_PER_RUN = 500
+"""Forks are runs too, and all of them share the moves and the workers of the end."""
 CHECK_EVERY = 40
 TRIES_MAX = 12
 """A run that is held again and again, whatever people and workers do, is held for good."""
@@ -451,7 +453,9 @@ class Simulation:
         self.workers += [self._worker(edits=False) for _ in self._programs]
         self._tries = dict.fromkeys(self._programs, 0)
         self._heals = True
-        for _ in range(HEALING_MAX):
+        moves = 0
+        while moves < max(HEALING_MAX, HEALING_MAX_PER_RUN * len(self._rows())):
+            moves += 1
             if self._at_rest():
                 return
             if self._faults.signals and self._rng.random() < 0.2:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.simulation.__main__ import main
+from tests.simulation.__main__ import PEOPLE, main
 from tests.simulation.scheduler import Faults, simulate
 
 SEEDS = 300
@@ -81,6 +81,14 @@ def test_signals_and_old_views_break_no_promise(faults):
         assert min(seen["signals to"], seen["waits for a signal"]) > 10, seen
     if faults.stale_views:
         assert min(seen["fork of"], seen["StaleView"]) > 5, seen
+
+
+@pytest.mark.parametrize("seed", [24, 1092, 1122, 1176])
+def test_a_wait_that_is_said_in_the_background_is_said(seed):
+    """A run that waited for a signal alone in its process stayed `running`: nothing committed what it
+    had said, and so nobody sent it one."""
+    outcome = simulate(seed, faults=PEOPLE)
+    assert outcome.violation is None, str(outcome)
 
 
 @pytest.mark.parametrize("seed", range(3100, 3103))

@@ -421,6 +421,8 @@ class Life:
                     return message
                 yield "waits for a signal"
                 settle_down(execution, wait)
+                # What it says in the background goes by itself in a real process.
+                self._worker.engine.committer.flush()
 
     def _sleep(self, until_us: int) -> Moves:
         self.until_us = until_us
