@@ -25,7 +25,7 @@ from agents.run import AgentRunner
 import holdfast
 from holdfast.integrations.openai_agents import (
     DurableSession,
-    _models,
+    _hooks,
     _tool_calls,
     install_durable_runner,
 )
@@ -104,8 +104,8 @@ class BoundSession:
 agents.SQLiteSession = BoundSession  # type: ignore[misc, assignment]
 agents.memory.SQLiteSession = BoundSession  # type: ignore[misc, assignment]
 for kind, name in (
-    (_models.DurableModel, "get_response"),
-    (_models.DurableModel, "stream_response"),
+    (_hooks.DurableModel, "get_response"),
+    (_hooks.DurableModel, "stream_response"),
     (_tool_calls.Tools, "invoke"),
     (DurableSession, "add_items"),
     (DurableSession, "get_items"),

@@ -118,7 +118,7 @@ class Reading:
         found = self._store.runs(
             status=status,
             flow=flow,
-            tag=_tag(tag),
+            tags=_tags(tag),
             queue=queue,
             held_reason=held,
             finding=finding,
@@ -213,10 +213,10 @@ def _range(first: int, many: int) -> tuple[int, int]:
     return first, many
 
 
-def _tag(text: str | None) -> tuple[str, str] | None:
+def _tags(text: str | None) -> dict[str, str] | None:
     if text is None:
         return None
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise UsageError(f"tag is NAME=VALUE, not {text[:80]!r}")
-    return name, value
+    return {name: value}
