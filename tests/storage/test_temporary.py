@@ -83,6 +83,13 @@ def test_a_folder_that_cannot_be_made_is_said(base, monkeypatch):
         opened()
 
 
+def test_that_there_is_no_place_for_temporary_files_is_said(base, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(base / "gone")])
+    with pytest.raises(StoreUnusable, match="TMPDIR"):
+        opened()
+
+
 # -- when it goes ----------------------------------------------------------------------------------
 
 
@@ -193,6 +200,20 @@ def test_a_forked_process_shares_it_and_removes_nothing(base):
     store.start(new_run("after"), None)
     store.close()
     assert folders(base) == []
+
+
+def test_a_forked_process_removes_what_its_dead_sibling_left(base):
+    opened().close()  # The parent has looked for such folders already.
+    for _ in range(3):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                store = opened()
+                store.start(new_run("r"), None)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        assert len(folders(base)) == 1, "only what the last child left"
 
 
 def _started_in_a_child(store: SqliteStore) -> None:

@@ -61,7 +61,9 @@ class TemporaryFolder:
 
 
 _folders: weakref.WeakSet[TemporaryFolder] = weakref.WeakSet()
-_swept: set[str] = set()
+_swept: set[tuple[int, str]] = set()
+"""Where this process has looked for folders that nobody locks. A forked one looks for itself: else
+what its dead siblings left would stay for as long as their parent lives."""
 
 
 def remove_all() -> None:
@@ -78,13 +80,19 @@ def _base() -> str:
             return IN_MEMORY
     import tempfile
 
-    return tempfile.gettempdir()
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise StoreUnusable(
+            f"memory: {error.strerror}; set TMPDIR to a folder that this user may write to"
+        ) from error
 
 
 def _make(base: str) -> tuple[str, int]:
     """Make a folder that only we may read, and lock it; return its path and the lock."""
-    if base not in _swept:
-        _swept.add(base)
+    looked = os.getpid(), base
+    if looked not in _swept:
+        _swept.add(looked)
         _sweep(base)
     while True:
         path = os.path.join(base, PREFIX + os.urandom(8).hex())
