@@ -145,6 +145,19 @@ def test_what_can_be_undone_needs_a_yes(sqlite, holdfast):
     assert status(sqlite) == "queued"
 
 
+def test_an_effect_that_was_executed_after_the_plan_is_not_left_unseen(
+    sqlite, holdfast, monkeypatch
+):
+    journal = Journal(sqlite, "r", flow="letters").effect("mail", undo=True)
+    plan = run_rollback.preview_rollback(sqlite, "r")
+    journal.effect("parcel").completed("done")
+    monkeypatch.setattr(run_rollback, "preview_rollback", lambda *_: plan)
+    refused = holdfast("rollback", "r", "--yes")
+    assert refused.exit_code == 2
+    assert "parcel has no undo" in refused.stderr
+    assert status(sqlite) == "completed"
+
+
 def test_no_such_run_and_no_such_step(mailed, holdfast):
     assert holdfast("rollback", "nobody", "--yes").exit_code == 6
     assert holdfast("rollback", "r", "--to", "nowhere", "--yes").exit_code == 2

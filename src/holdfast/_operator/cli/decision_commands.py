@@ -473,7 +473,9 @@ def _rollback(
     if asks and not session.confirmed(_question(plan), "--yes, or --dry-run to see what it undoes"):
         session.say("Nothing was changed.")
         return OK
-    answer = run_rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=True)
+    # Only what was shown is confirmed: the run may have executed more effects meanwhile.
+    meant = confirm or plan.confirm
+    answer = run_rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=meant)
     run = run_line(session, run_id)
     go_on = [run] if answer.goes_on and run is not None else []
     if session.as_json:
