@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -374,11 +375,19 @@ def test_while_one_line_waits_the_effect_of_another_ends(store: PrivateStore) ->
     assert "completed" in [steps(store, "r")[key] for key in steps(store, "r") if "ctl-pay" in key]
 
 
-def test_nobody_is_no_actor(store: PrivateStore) -> None:
+@pytest.mark.parametrize("actor", ["", "  ", 5, b"kim", True, "\ud800", "k" * 201])
+def test_nobody_is_no_actor(store: PrivateStore, actor: Any) -> None:
     done.submit("r")
-    with pytest.raises(UsageError, match="actor="):
-        store.cancel("r", actor="  ")
+    for decide in (
+        functools.partial(store.cancel, "r"),
+        functools.partial(store.answer, "r", "name", "Ada"),
+        functools.partial(store.pause_queue, "default"),
+        store.accept_data_loss,
+    ):
+        with pytest.raises(UsageError, match="actor= says who decides"):
+            decide(actor=actor)
     assert store.get("r").status == "queued"
+    assert not store.get("r").signals
 
 
 # -- pause -------------------------------------------------------------------------------------

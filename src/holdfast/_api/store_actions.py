@@ -319,7 +319,10 @@ def _refuse_in_a_loop(name: str, run_id: str, wait_s: float) -> None:
 
 def actor_or_user(actor: str | None) -> str:
     """Return who decides: the one who is named, or the user of this process."""
-    if actor:
+    if actor is not None:
+        from holdfast._operator.act.action_result import check_actor
+
+        check_actor(actor)
         return actor
     import getpass
 

@@ -30,7 +30,23 @@ class Answer(msgspec.Struct, frozen=True):
     """Recorded effects that a person should know of."""
 
 
-def check_actor(actor: str) -> None:
-    """Refuse a decision that nobody made."""
-    if not actor or not actor.strip() or len(actor) > ACTOR_MAX_CHARS:
-        raise UsageError(f"actor= says who decides, in 1 to {ACTOR_MAX_CHARS} characters")
+def check_actor(actor: object) -> None:
+    """Refuse a decision that nobody made, and a name that cannot be stored."""
+    if (
+        not isinstance(actor, str)
+        or not actor.strip()
+        or len(actor) > ACTOR_MAX_CHARS
+        or not _is_unicode(actor)
+    ):
+        raise UsageError(
+            f"actor= says who decides, in 1 to {ACTOR_MAX_CHARS} characters, not {actor!r:.80}"
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether a text has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
