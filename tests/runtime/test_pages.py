@@ -92,7 +92,7 @@ def test_runs_are_found_by_all_their_tags(store):
         store.runs(tags={"team": 1})
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1.5, True, None])
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True, None, 2**63])
 def test_a_page_has_a_size(holdfast_store, limit):
     with pytest.raises(UsageError, match="a whole number above 0"):
         holdfast_store.runs(limit=limit)
@@ -100,9 +100,16 @@ def test_a_page_has_a_size(holdfast_store, limit):
         holdfast_store.questions(limit=limit)
 
 
-@pytest.mark.parametrize("after", ["x", "-1", 3, "", "[1]", "²"])
+@pytest.mark.parametrize("after", ["x", "-1", 3, "", "[1]", "²", "٣", "9" * 19, "9" * 30])
 def test_only_a_cursor_of_a_page_is_taken(holdfast_store, after):
     with pytest.raises(UsageError, match="give the `next` of the page before"):
         holdfast_store.runs(after=after)
     with pytest.raises(UsageError, match="give the `next` of the page before"):
         holdfast_store.questions(after=after)
+
+
+def test_a_filter_that_cannot_be_is_said_by_its_name(holdfast_store):
+    with pytest.raises(UsageError, match="held_reason='broken'"):
+        holdfast_store.runs(held_reason="broken")
+    with pytest.raises(UsageError, match="status=5"):
+        holdfast_store.runs(status=5)

@@ -420,10 +420,9 @@ def open(
 def _statuses(status: str | Sequence[str] | None) -> Sequence[Status] | None:
     if status is None:
         return None
-    names = [status] if isinstance(status, str) else list(status)
     try:
-        return [Status(name) for name in names]
-    except ValueError:
+        return [Status(name) for name in ([status] if isinstance(status, str) else status)]
+    except (ValueError, TypeError):
         known = ", ".join(member.value for member in Status)
         raise UsageError(f"status={status!r}: one of {known}") from None
 

@@ -8,6 +8,7 @@ their classes, and otherwise shown in the readable form of `readable`, which nee
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -154,6 +155,9 @@ NEWEST, ALIKE = 300, 0.8
 """How many run ids are looked through for one like another, and how much alike they must be."""
 CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
+LARGEST = 2**63 - 1
+"""The largest number that every store can be asked for."""
+_CURSOR = re.compile(r"[0-9]{1,19}")
 LOOKED_AT, PICKED = 1000, 100
 """How many runs are looked at for one page of a list, and how many at one time."""
 
@@ -269,8 +273,8 @@ class Page(list[T]):
 
 def checked_limit(what: str, limit: object) -> int:
     """Return the size of a page, or raise a UsageError."""
-    if type(limit) is not int or limit < 1:
-        raise UsageError(f"{what}(limit={limit!r}): a whole number above 0")
+    if type(limit) is not int or not 1 <= limit <= LARGEST:
+        raise UsageError(f"{what}(limit={limit!r:.80}): a whole number above 0, of at most 64 bits")
     return limit
 
 
@@ -325,9 +329,9 @@ def run_cursor(cursor: str | None) -> int | None:
     """Return the number of the run behind which a page begins."""
     if cursor is None:
         return None
-    if not isinstance(cursor, str) or not cursor.isdecimal():  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong_cursor("runs", cursor)
-    return int(cursor)
+    if isinstance(cursor, str) and _CURSOR.fullmatch(cursor) and int(cursor) <= LARGEST:  # pyright: ignore[reportUnnecessaryIsInstance]
+        return int(cursor)
+    raise wrong_cursor("runs", cursor)
 
 
 def page(
@@ -341,7 +345,7 @@ def page(
     None. So many runs are looked at: there may be fewer that fit, and more behind them."""
     reasons = (*HeldReason, MOVED)
     if query.held_reason is not None and query.held_reason not in reasons:
-        raise UsageError(f"held={query.held_reason[:80]!r}: one of {', '.join(reasons)}")
+        raise UsageError(f"held_reason={query.held_reason[:80]!r}: one of {', '.join(reasons)}")
     asked = msgspec.structs.replace(query)
     if query.held_reason == MOVED:
         asked.held_reason = HeldReason.PAUSED.value
