@@ -363,6 +363,10 @@ def test_the_schema_is_one(everything: holdfast.types.Store, url: str) -> None:
     said = CliRunner().invoke(main, ["--url", url, "runs", "--json"], catch_exceptions=False)
     for run in json.loads(said.stdout)["runs"]:
         assert set(run) == set(summary["properties"])
+    said = CliRunner().invoke(main, ["--url", url, "questions", "--json"], catch_exceptions=False)
+    question = schema["$defs"]["OpenQuestion"]["properties"]
+    for asked in json.loads(said.stdout)["questions"]:
+        assert set(asked) == set(question)
 
 
 def test_the_table_of_commands_is_what_their_modules_add():

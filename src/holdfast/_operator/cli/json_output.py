@@ -75,6 +75,13 @@ class ErrorData(msgspec.Struct, frozen=True):
     effects: tuple[str, ...] | UnsetType = msgspec.UNSET
 
 
+class OpenQuestion(QuestionView, frozen=True, kw_only=True):
+    """Something that a run asks, with all that is needed to answer it."""
+
+    commands: tuple[str, ...]  # pyright: ignore[reportIncompatibleMethodOverride] - printed, not computed
+    """Command lines that answer it."""
+
+
 class LeftRun(msgspec.Struct, frozen=True):
     """A run that was not moved."""
 
@@ -159,7 +166,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "exit_code": _CODE,
     },
     "questions": {
-        "questions": Field(list[QuestionView], "each with the commands that answer it"),
+        "questions": Field(list[OpenQuestion]),
         "next": Field(str | None, "what --after takes for the page that follows; null at the end"),
     },
     "queues list": {

@@ -172,7 +172,13 @@ def _several(info: Any) -> str:
 
 
 def _docs(kind: type) -> dict[str, str]:
-    """Return what the source says of the fields of a class: the text below each."""
+    """Return what the source says of the fields of a class, its bases included: the text below each."""
+    base = kind.__base__
+    inherited = {} if base is None or base in {object, msgspec.Struct} else _docs(base)
+    return inherited | _own_docs(kind)
+
+
+def _own_docs(kind: type) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     found: dict[str, str] = {}
