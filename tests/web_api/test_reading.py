@@ -27,6 +27,7 @@ from holdfast._stores.contract import Store
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import StoreFailed
 from tests.ops.journals import Journal
+from tests.tidy.source import ROOT
 from tests.web_api.served import Person, Site, address, kept_in
 
 QUERIES: dict[str, dict[str, Any]] = {
@@ -84,6 +85,23 @@ def test_every_route_is_described_and_nothing_else(operator: Person):
     assert told["openapi"] == "3.1.0"
     names = [item["operationId"] for path in told["paths"].values() for item in path.values()]
     assert len(set(names)) == len(names)
+
+
+def test_the_page_names_the_fields_of_every_decision():
+    page = (
+        (ROOT / "docs" / "http-api.md").read_text().partition("| POST, role operator | body |")[2]
+    )
+    bodies = {route.path.removeprefix("/api/v1/"): route.body for route in app.routes()}
+    rows = [row.split("|")[1:3] for row in page.partition("\n\n")[0].splitlines() if "`" in row]
+    for paths, fields in rows:
+        said = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", fields))) - {"null"}
+        known: set[str] = set()
+        for path in re.findall(r"`([^`?]+)\?", paths):
+            body = bodies[path]
+            assert body is not None, path
+            known |= set(body.__struct_fields__)
+        assert said <= known, (paths, said - known)
+        assert known - said <= {"reason"}, (paths, known - said)
 
 
 def test_the_description_refers_to_nothing_that_is_not_there(operator: Person):
