@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Retry, each, flow, step
 from holdfast._stores.sqlite.backups import restore
-from holdfast.errors import HoldfastError, RunFailed
+from holdfast.errors import HoldfastError, RunFailed, UsageError
 from tests.tidy.source import ROOT
 
 opened: Any = holdfast.open
@@ -39,6 +39,9 @@ def wrong_items() -> list[int]:
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "open url": (lambda: opened(3), "open(3): the store is a string such as"),
     "open lease_s": (lambda: opened(lease_s="x"), "lease_s is seconds above 0"),
+    "open lease_s nan": (lambda: opened(lease_s=float("nan")), "lease_s is seconds above 0"),
+    "open lease_s inf": (lambda: opened(lease_s=float("inf")), "lease_s is seconds above 0"),
+    "open lease_s bool": (lambda: opened(lease_s=True), "lease_s is seconds above 0"),
     "open namespace": (lambda: opened(namespace=3), "namespace is a string"),
     "Retry attempts": (lambda: retry(attempts="3"), "Retry(attempts='3'): attempts is a whole"),
     "Retry attempts bool": (lambda: retry(attempts=True), "attempts is a whole number"),
@@ -46,6 +49,15 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: retry(initial_wait_s="1"),
         "initial_wait_s is seconds, 0 or more",
     ),
+    "Retry initial_wait_s nan": (
+        lambda: retry(initial_wait_s=float("nan")),
+        "initial_wait_s is seconds, 0 or more",
+    ),
+    "Retry max_wait_s inf": (
+        lambda: retry(max_wait_s=float("inf")),
+        "max_wait_s is seconds, 0 or more",
+    ),
+    "Retry backoff nan": (lambda: retry(backoff=float("nan")), "backoff is a number from 1 on"),
     "Retry max_wait_s": (lambda: retry(max_wait_s=-1), "max_wait_s is seconds, 0 or more"),
     "Retry backoff": (lambda: retry(backoff=0.5), "backoff is a number from 1 on"),
     "Retry jitter": (lambda: retry(jitter=2), "jitter is a number from 0 to 1"),
@@ -61,6 +73,12 @@ def test_a_wrong_argument_is_named_with_what_is_expected(case: str):
     with pytest.raises(HoldfastError) as raised:
         call()
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("drain_s", ["1m", -1, True, float("nan"), float("inf")])
+def test_a_worker_drains_for_a_number_of_seconds(holdfast_store: Any, drain_s: Any):
+    with pytest.raises(UsageError, match="drain_s=.*: seconds, not less than 0"):
+        holdfast_store.worker(drain_s=drain_s)
 
 
 @pytest.mark.usefixtures("holdfast_store")

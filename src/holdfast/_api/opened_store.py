@@ -18,7 +18,7 @@ from holdfast._api.handle import (
 from holdfast._api.store_actions import Acting, actor_or_user
 from holdfast._api.store_housekeeping import Housekeeping
 from holdfast._engine.journal.lifecycle import FINAL, Status
-from holdfast._engine.values.durations import Duration, micros, seconds
+from holdfast._engine.values.durations import Duration, is_seconds, micros, seconds
 from holdfast._engine.values.redactor import Redact
 from holdfast._features.alerts import runtime as alerting
 from holdfast._features.watchdog.model import Watchdog, checked_watch
@@ -400,7 +400,7 @@ def open(
         )
     if not isinstance(namespace, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"open(namespace={namespace!r}): namespace is a string")
-    if not isinstance(lease_s, int | float) or lease_s <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_seconds(lease_s) or lease_s == 0:
         raise UsageError(f"open(lease_s={lease_s!r}): lease_s is seconds above 0")
     address = engines.url_at_hand() if url is None else url
     kept = open_store(address, namespace=namespace, lease_s=lease_s)

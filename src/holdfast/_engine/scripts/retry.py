@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 from typing import NoReturn
 
+from holdfast._engine.values.durations import is_seconds
 from holdfast.errors import UsageError
 
 MAX_RETRY_AFTER_S = 3600.0
@@ -39,16 +40,16 @@ class Retry:
         """Refuse what cannot work."""
         if not _is_number(self.attempts, whole=True) or self.attempts < 1:
             self._refuse("attempts", "a whole number from 1 on")
-        if not _is_number(self.initial_wait_s) or self.initial_wait_s < 0:
+        if not is_seconds(self.initial_wait_s):
             self._refuse("initial_wait_s", "seconds, 0 or more")
-        if not _is_number(self.max_wait_s) or self.max_wait_s < 0:
+        if not is_seconds(self.max_wait_s):
             self._refuse("max_wait_s", "seconds, 0 or more")
-        if not _is_number(self.backoff) or self.backoff < 1:
+        if not _is_number(self.backoff) or not self.backoff >= 1:
             self._refuse("backoff", "a number from 1 on")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             self._refuse("jitter", "a number from 0 to 1")
         if self.max_elapsed_s is not None and not (
-            _is_number(self.max_elapsed_s) and self.max_elapsed_s > 0
+            is_seconds(self.max_elapsed_s) and self.max_elapsed_s > 0
         ):
             self._refuse("max_elapsed_s", "seconds above 0, or None")
         for name in ("retry_on", "give_up_on"):

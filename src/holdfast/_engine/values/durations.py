@@ -42,6 +42,13 @@ def seconds(duration: object, what: str, *, positive: bool = False) -> float:
     return micros(duration, what, positive=positive) / 1e6
 
 
+def is_seconds(value: object) -> bool:
+    """Say whether something is a number of seconds, from 0 to a hundred years; True and NaN are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= LONGEST_US / 1e6
+
+
 def _micros(duration: object) -> int | None:
     if isinstance(duration, dt.timedelta):
         return duration // dt.timedelta(microseconds=1)

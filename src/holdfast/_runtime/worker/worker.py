@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast._engine.journal.rows import Lease, RunRow
 from holdfast._engine.journal.step_keys import check_label
+from holdfast._engine.values.durations import is_seconds
 from holdfast._runtime import log as logs, registry, worker_log
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.commit.listener import Bell
@@ -79,7 +80,7 @@ class Worker:
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise UsageError(f"worker(concurrency={concurrency!r}): a whole number above 0")
-        if not drain_s >= 0:
+        if not is_seconds(drain_s):
             raise UsageError(f"worker(drain_s={drain_s!r}): seconds, not less than 0")
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.concurrency = concurrency
