@@ -138,11 +138,13 @@ def test_many_handles_may_open_it_at_once(base):
 
 
 def test_it_goes_when_nobody_has_the_store_any_more(base):
+    open_files = set(os.listdir("/proc/self/fd"))
     store = opened()
     store.start(new_run("r"), None)
     del store
     gc.collect()
     assert folders(base) == []
+    assert set(os.listdir("/proc/self/fd")) <= open_files
 
 
 def test_it_goes_at_exit(base):

@@ -130,6 +130,11 @@ class Witness:
         if handle is not None:
             os.close(handle)
 
+    def __del__(self) -> None:
+        """Nobody closed the store, and nobody refers to it any more."""
+        with contextlib.suppress(AttributeError, OSError):  # Opening it may have failed.
+            self.close()
+
 
 def _offset(commits: int) -> int:
     return (commits & 1) * SLOT_BYTES
