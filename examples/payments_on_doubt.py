@@ -26,7 +26,7 @@ class Bank:
 bank = Bank()
 
 
-@effect  # on_doubt="ask": a person settles it
+@effect  # on_doubt="hold": a person settles it
 def charge_or_ask(amount: int) -> dict[str, Any]:
     return bank.charge(idempotency_key(), amount)
 

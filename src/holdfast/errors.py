@@ -2,7 +2,7 @@
 
 HoldfastError
 ├── UsageError                 the code is wrong: change it
-│   ├── NotSerializable           a value would not survive: change what the step takes or returns
+│   ├── NotSerializable        a value would not survive: change what the step takes or returns
 │   └── ClassChanged           a stored value does not fit today's class: register an upgrade
 ├── StepFailed                 a step gave up: the flow may handle it
 ├── ChildFailed                a child run failed or was cancelled: the flow may handle it
@@ -10,7 +10,7 @@ HoldfastError
 ├── Rejected                   a person said no: the flow may handle it
 ├── Rollback                   raised by a flow: undo what this run did
 ├── Drifted                    something outside is not as it was recorded: the flow may handle it
-├── TurnLimitReached                  a loop reached its limit
+├── TurnLimitReached           a loop reached its limit
 ├── KeyConflict                a business key is taken by a call with other arguments
 ├── RunError                   one run; carries run_id
 │   ├── RunNotFound            no such run
@@ -23,7 +23,7 @@ HoldfastError
 │   ├── RunEnded               it has ended: nobody would read a signal or an answer
 │   ├── RunDeleted             its journal was removed; the id is not given again
 │   ├── AnswerConflict         somebody else has answered
-│   ├── ConfirmationRequired           it concerns effects, and nobody said that this is meant
+│   ├── ConfirmationRequired   it concerns effects, and nobody said that this is meant
 │   ├── LeaseLost              another owner took it over; nothing was written
 │   └── StaleView              it changed since it was looked at: look again
 └── StoreError                 the store as a whole
@@ -31,7 +31,7 @@ HoldfastError
     ├── StoreTooNew            written by a newer version
     ├── StoreFull              no space left: nothing recorded was lost
     ├── StoreFailed            an I/O error: this handle gives no more acknowledgements
-    ├── StoreLostData              acknowledged commits are missing: effects wait for `adopt`
+    ├── StoreLostData          acknowledged commits are missing: effects wait for `accept_data_loss`
     └── Corrupt                stored bytes are damaged; says which
 """
 
@@ -182,7 +182,9 @@ class TurnLimitReached(HoldfastError):
     """A loop of turns reached its limit without ending."""
 
     def __init__(self, loop: str, limit: int) -> None:
-        super().__init__(f"{loop} reached its limit of {limit} turns; raise limit= or end the loop")
+        super().__init__(
+            f"{loop} reached its limit of {limit} turns; raise max_turns= or end the loop"
+        )
         self.loop = loop
         self.limit = limit
 

@@ -1,5 +1,5 @@
-"""What keeps a store tidy, as methods of an opened store: gc, export, import; its memories, and what
-was measured."""
+"""What keeps a store tidy, as methods of an opened store: prune, export, import; its memories, and
+what was measured."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _one_of = cast("Any", Literal)
 
 
 async def ask_about(text: str, name: str) -> bool:
-    """Ask a person whether a call may be made; Refused is raised if they refuse to say."""
+    """Ask a person whether a call may be made; Rejected is raised if they refuse to say."""
     if len(text) <= TEXT_MAX_CHARS:
         return await holdfast.aio.ask(text, name=name, type=bool)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

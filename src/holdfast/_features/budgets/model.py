@@ -108,7 +108,7 @@ def dollars(amount: int) -> str:
 
 
 def added(name: str, before: float, amount: float) -> float:
-    """Return what `usage` has said so far, and this; what no pot could count is refused there,
+    """Return what `record_usage` has said so far, and this; what no pot could count is refused,
     where it is said. Once the body has returned it is too late: what it did has happened."""
     most = USD_MAX if name == "cost" else COUNT_MAX
     if amount > most or before + amount > most:

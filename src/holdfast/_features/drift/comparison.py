@@ -21,7 +21,7 @@ from holdfast._engine.values.durations import shown
 from holdfast._features.drift.model import DEFAULTS
 
 USED = ("model", "prompt", "tools")
-"""What `usage` says of a model call that is compared by name, like declared versions."""
+"""What `record_usage` says of a model call that is compared by name, like declared versions."""
 
 
 class StepNow(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ has a number: how often it was answered before, plus one. The id of an answer is
 message id is unique per run; so the first answer that is committed is the only one.
 
     question_asked ─┬─ answered ──────► question_answered, the question is closed
-                    ├─ refused ───────► question_answered, and the flow gets Refused
+                    ├─ refused ───────► question_answered, and the flow gets Rejected
                     ├─ does not fit ──► message_discarded, and it is open under the next number
                     └─ time is over ──► wait_timed_out; the question stays open, and whoever asks
                                         again by this name goes on with it

@@ -94,7 +94,7 @@ def ask(
 
     It is found by the run id and `name`, and may be answered before it is asked. After `timeout` the
     flow gets `default` if there is one, else WaitTimedOut; the question stays open, and asking again
-    by this name goes on with it. If the person refuses, the flow gets Refused.
+    by this name goes on with it. If the person refuses, the flow gets Rejected.
     """
     frame = called("ask(…)", "ask", awaits=False)
     options = _Options(question, name, type, choices, timeout, default, to)

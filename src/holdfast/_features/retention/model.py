@@ -61,7 +61,7 @@ def checked_statuses(status: str | Iterable[str] | None) -> frozenset[Status]:
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise UsageError(
-            f"gc(status={status!r}): only runs that have ended are removed: "
+            f"prune(status={status!r}): only runs that have ended are removed: "
             f"{', '.join(sorted(known))}"
         )
     return frozenset(known[name] for name in names)

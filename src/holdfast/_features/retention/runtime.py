@@ -1,4 +1,4 @@
-"""What a worker removes by itself: runs of its flows that declare `keep=`, a few at a time."""
+"""What a worker removes by itself: runs of its flows that declare `retention=`, a few at a time."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def collect(
     progress: Progress = no_progress,
 ) -> Collected:
     """Remove runs that have ended and had their time; each id is kept, and not given again."""
-    older_than_us = None if older_than is None else durations.micros(older_than, "gc(older_than=…)")
+    older_than_us = (
+        None if older_than is None else durations.micros(older_than, "prune(older_than=…)")
+    )
     keep_us = sweeping.MEASURES_US
     if trends_retention is not None:
         keep_us = durations.micros(trends_retention, "prune(trends_retention=…)")

@@ -225,7 +225,7 @@ def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | No
     told = [f" with {clipped(text)}" for text in asked.offered] or [""]
     for choice, answer in zip(told, answers, strict=True):
         case.do(f"To answer {said['name']}{choice}:", answer)
-    case.do("To refuse (the flow gets Refused):", refuse)
+    case.do("To refuse (the flow gets Rejected):", refuse)
 
 
 def _when_answered(said: dict[str, Any]) -> str:
@@ -256,7 +256,7 @@ def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | No
         case.said.known.append(f"Nothing of {record.key} has been executed.")
     approve, refuse = asked.commands
     case.do(f"To approve {record.key} with exactly these arguments, once:", approve)
-    case.do("To refuse it (the flow gets Refused):", refuse)
+    case.do("To refuse it (the flow gets Rejected):", refuse)
 
 
 def _child(case: Case, _record: Record, _begun: Entry, _asked: QuestionView | None) -> None:

@@ -78,7 +78,7 @@ def durable(
 
     `client` is a `Client` or a `ClientSession`. `steps` names tools that are safe to repeat.
     `effects` names others, or says with which options of `@effect` they are called:
-    `{"refund": {"on_doubt": look_at_bank, "approve": True}}`; functions get the arguments of the tool.
+    `{"refund": {"on_doubt": look_at_bank, "needs_approval": True}}`; functions get the arguments of the tool.
     A tool that nobody names is an effect with `on_doubt="hold"`. With `hints=True` one that its server
     calls read-only or idempotent is a step.
 
