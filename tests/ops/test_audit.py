@@ -50,6 +50,15 @@ def test_i21_what_the_command_line_changes_for_many_runs_is_kept(url: str):
     ]
     shown = cli(url, "store", "audit")
     assert '"concurrency":3' in shown.replace("\n", "").replace(" ", "")
+    detail: Any = msgspec.json.decode(cli(url, "--json", "store", "audit"))["audit"][-1]["detail"]
+    assert detail == {
+        "concurrency": 3,
+        "concurrency_per_key": None,
+        "rate": None,
+        "rate_per_key": None,
+        "period_s": 60.0,
+        "paused": False,
+    }
     assert secret not in shown
     assert (
         len(msgspec.json.decode(cli(url, "--json", "store", "audit", "--limit", "2"))["audit"]) == 2

@@ -16,6 +16,7 @@ from holdfast import flow, step, testing
 from holdfast._features.schedules import runtime as schedules
 from holdfast._features.schedules.runtime import BATCH, Schedule, Ticker
 from holdfast._operator.cli.main import main
+from holdfast._operator.read import audit_log
 from holdfast.errors import UsageError
 from holdfast.schedules import SCHEDULED_TIME
 
@@ -260,7 +261,7 @@ def test_a_schedule_that_cannot_be_started_does_not_stop_the_others(clocked, cap
 # -- pausing and looking -----------------------------------------------------------------------
 
 
-def test_paused_and_unpaused(clocked):
+def test_paused_and_resumed(clocked):
     made = hourly()
     ticker = Ticker(clocked._engine, [made])
     ticker.tick()
@@ -272,6 +273,11 @@ def test_paused_and_unpaused(clocked):
     clocked.resume_schedule("hourly")
     ticker.tick()
     assert ids(clocked) == ["hourly::2026-03-28T02:00:00Z"], "what catch_up says"
+    kept = audit_log.recorded_changes(clocked._backend)
+    assert [(it.what, it.did) for it in kept] == [
+        ("schedule hourly", "resumed"),
+        ("schedule hourly", "paused"),
+    ]
     with pytest.raises(UsageError, match="known are: hourly"):
         clocked.pause_schedule("nightly")
 

@@ -303,7 +303,7 @@ class Store(Acting, Housekeeping):
 
         who = actor_or_user(actor)
         accepted = self._backend.adopt(who)
-        audit_log.record(self._backend, who, "store", "adopted", lost=accepted)
+        audit_log.record(self._backend, who, "store", "accepted", lost=accepted)
         return accepted
 
 

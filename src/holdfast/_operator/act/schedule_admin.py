@@ -76,7 +76,7 @@ def set_schedule(store: Store, name: str, *, paused: bool, actor: str) -> Schedu
         # the same. No tick stands within a microsecond behind another.
         changed = msgspec.structs.replace(row, paused=paused, cursor_us=row.cursor_us + 1)
         if not recorded:
-            audit_log.record(store, actor, f"schedule {name}", "paused" if paused else "unpaused")
+            audit_log.record(store, actor, f"schedule {name}", "paused" if paused else "resumed")
             recorded = True
         if store.put_schedule(changed, row.cursor_us):
             return _view(store, changed)

@@ -1,4 +1,4 @@
-"""The audit log of changes that belong to no run: queues, schedules, tokens, adopted stores.
+"""The audit log of changes that belong to no run: queues, schedules, tokens, accepted losses.
 
 A decision about a run is an entry of the run. What holds for many runs has no journal, so it is kept
 here, in a memory of the store: who, when, from where, and what became different. The newest comes
@@ -35,7 +35,7 @@ class AuditView(msgspec.Struct, frozen=True):
     what: str
     """What was changed: `queue mail`, `schedule nightly`, `token kim`, `store`."""
     did: str
-    """What was done: set, paused, unpaused, created, revoked, rotated, adopted."""
+    """What was done: set, paused, resumed, created, revoked, rotated, accepted."""
     detail: dict[str, Any] = {}
 
 
