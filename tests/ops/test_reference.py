@@ -55,6 +55,7 @@ def command_names(group: click.Group = main, before: str = "") -> Iterator[str]:
 def test_every_command_is_in_it() -> None:
     assert {name.removesuffix(" --follow") for name in SHAPES} == set(command_names())
     page = reference()
+    assert "\\b" not in page, "a docstring has the two characters that stand for click's mark"
     for name in main.commands:
         assert f"## holdfast {name}\n" in page
     assert "\x08" not in page

@@ -52,13 +52,13 @@ def let_complete(command: click.Command) -> None:
 
 @click.argument("shell", type=click.Choice(list(_HOW)))
 def _completion(session: Session, shell: str) -> int:
-    r"""Print what a shell needs to complete commands, options, run ids, step keys, flows and queues.
+    """Print what a shell needs to complete commands, options, run ids, step keys, flows and queues.
 
     \b
     bash:  eval "$(holdfast completion bash)"     in ~/.bashrc
     zsh:   eval "$(holdfast completion zsh)"      in ~/.zshrc, after compinit
     fish:  holdfast completion fish > ~/.config/fish/completions/holdfast.fish
-    """
+    """  # noqa: D301 - click looks for the character itself
     script = script_for(shell, click.get_current_context().find_root().command)
     if session.as_json:
         session.answer(shell=shell, script=script)
