@@ -26,6 +26,7 @@ from holdfast._operator.cli.main import main
 from holdfast._operator.read import audit_log
 from holdfast._runtime import queues
 from holdfast._stores.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
+from holdfast._stores.sqlite import backups
 from holdfast.errors import RunHeld, StoreError, StoreLostData, UsageError
 from tests.ops.meanwhile import Meanwhile
 
@@ -413,11 +414,27 @@ def test_a_store_that_lost_commits_is_not_copied(
         pair.copy()
 
 
-def test_a_run_whose_store_was_adopted_ends_where_it_is(pair: Pair) -> None:
+def test_a_run_whose_store_lost_commits_ends_where_it_is(pair: Pair) -> None:
     report.with_options(store=pair.source).submit("r", "tea")
     pair.source._backend.adopt("ann")
 
     assert pair.copy()["r"].fate is Fate.STAYS
+
+
+def test_a_run_of_a_restored_store_ends_where_it_is(tmp_path: Path) -> None:
+    copy, here = str(tmp_path / "backup.db"), str(tmp_path / "restored.db")
+    with testing.store(url=f"sqlite:///{tmp_path}/0.db") as lived:
+        report.with_options(store=lived).submit("r", "tea")
+        lived.backup(copy)
+    backups.restore(copy, here)
+    with (
+        testing.store(url=f"sqlite:///{here}") as restored,
+        testing.store(url=f"sqlite:///{tmp_path}/1.db") as target,
+    ):
+        stays = Pair(restored, target).copy()["r"]
+    assert stays.fate is Fate.STAYS
+    assert "restored from a backup" in stays.why
+    assert "lost commits" not in stays.why
 
 
 def test_a_run_that_is_not_there_is_said(pair: Pair) -> None:
@@ -779,7 +796,7 @@ def test_the_command_copies_memories_and_says_so(files: tuple[str, str]) -> None
         "Moved and compared: 3 runs.\nCopied and compared: 1 value of memory 'customers'.\n",
     )
     again = command(*files)[1].splitlines()
-    assert again[-1] == ("Copied and compared: 0 values of memory 'customers'; there already: 1.")
+    assert again[-1] == "There already: 1 value of memory 'customers'."
     with holdfast.open(files[0], default=False) as store:
         store.memory("customers").set("a", 2)
     code, told = command(*files, "--json")

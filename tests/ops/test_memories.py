@@ -11,8 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
+from holdfast._engine.journal.rows import Memo
+from holdfast._engine.values import codec
 from holdfast._operator.cli.json_output import answer_type
 from holdfast._operator.cli.main import main
+from holdfast._operator.read import audit_log
+from holdfast._runtime import queues
 
 
 @dataclasses.dataclass
@@ -50,6 +54,17 @@ def test_a_value_is_set_seen_and_removed(address: str) -> None:
     assert "has no 'a'" in said(address, "memory", "get", "notes", "a", code=6)
     assert "takes JSON" in said(address, "memory", "set", "notes", "a", "text", code=2)
     assert "a key of memory" in said(address, "memory", "set", "notes", " ", "1", code=2)
+
+
+def test_memories_of_holdfast_itself_are_not_listed_unless_asked_for(address: str) -> None:
+    with holdfast.open(address, default=False) as store:
+        store._backend.put_memo(Memo(queues.DECLARED, "mail", codec.encode(1)))
+        store._backend.put_memo(Memo(audit_log.SPACE, "k", codec.encode(1)))
+    assert said(address, "memory", "list") == "No memory has a value.\n"
+    said(address, "memory", "set", "notes", "a", "1")
+    assert said(address, "memory", "list") == "notes\n"
+    assert json.loads(said(address, "memory", "list", "--json"))["memories"] == ["notes"]
+    assert "mail" in said(address, "memory", "list", queues.DECLARED)
 
 
 def test_what_is_refused_has_an_error_and_its_code_in_json(address: str) -> None:

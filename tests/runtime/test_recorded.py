@@ -277,6 +277,21 @@ def test_usage_takes_numbers(holdfast_store, amount):
     assert work.run("r") == "UsageError"
 
 
+def test_a_sum_of_costs_is_shown_as_money(store):
+    @step
+    def think(number: int) -> int:
+        holdfast.context.record_usage(cost_usd=0.1)
+        return number
+
+    @flow
+    def work() -> None:
+        for number in range(3):
+            think(number)
+
+    work.run("r")
+    assert store.get("r").totals.usage == {"cost": 0.3}
+
+
 def test_usage_that_is_no_number_does_no_harm(holdfast_store):
     @step
     def think() -> int:

@@ -16,6 +16,9 @@ from holdfast._features.memory.model import PAGE, checked_key, checked_space, en
 from holdfast._operator.read.readable_values import readable
 from holdfast._stores.contract import Store
 
+OURS = ("holdfast.", "holdfast:")
+"""How names of memories begin that Holdfast keeps for itself."""
+
 
 class MemoView(msgspec.Struct, frozen=True):
     """One value of a memory."""
@@ -26,6 +29,11 @@ class MemoView(msgspec.Struct, frozen=True):
     updated_at: dt.datetime
     expires_at: dt.datetime | None
     run_id: str | None
+
+
+def memories(store: Store) -> list[str]:
+    """Return the names of the memories of users that have a value."""
+    return [space for space in store.spaces() if not space.startswith(OURS)]
 
 
 def get(store: Store, space: str, key: str) -> MemoView | None:

@@ -36,6 +36,7 @@ from holdfast._engine.decisions.resume import doubts_of_the_dead, draft, moved_t
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import Lease, Memo, RunRow, Write
+from holdfast._operator.act import memory_admin
 from holdfast._operator.read.run_views import fold
 from holdfast._stores import lineage
 from holdfast._stores.addresses import shown
@@ -198,8 +199,8 @@ class _Mover:
             return Moved(
                 run_id,
                 Fate.STAYS,
-                "its store has lost commits and was adopted, so its effects go through their "
-                "on_doubt there; let it end there",
+                "after it was started, its store was restored from a backup, or a loss of commits was "
+                "accepted in it, so its effects go through their on_doubt there; let it end there",
             )
         if row.owner is not None and not source.owner_is_dead(row.owner):
             return Moved(run_id, Fate.BUSY, f"{source.owner_name(row.owner)} has it")
@@ -441,8 +442,6 @@ def _pause(source: Store, name: str) -> ScheduleRow | None:
 # -- memories -----------------------------------------------------------------------------------
 
 
-OURS = ("holdfast.", "holdfast:")
-"""How names of memories begin that Holdfast keeps for itself."""
 MEMOS_PAGE = 50
 
 
@@ -459,9 +458,8 @@ class Remembered(msgspec.Struct):
 
 def copy_memories(source: Store, target: Store, *, dry_run: bool = False) -> Iterator[Remembered]:
     """Copy the values of all memories of users, and say of each memory what became of it."""
-    for space in source.spaces():
-        if not space.startswith(OURS):
-            yield _copied(source, target, space, dry_run=dry_run)
+    for space in memory_admin.memories(source):
+        yield _copied(source, target, space, dry_run=dry_run)
 
 
 def _copied(source: Store, target: Store, space: str, *, dry_run: bool) -> Remembered:

@@ -110,7 +110,7 @@ def _list(session: Session, memory: str | None, prefix: str, limit: int) -> None
 
 
 def _list_memories(session: Session) -> None:
-    names = session.store().spaces()
+    names = memory_admin.memories(session.store())
     if session.as_json:
         session.answer(memories=names)
         return

@@ -162,8 +162,13 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
 
 def _tell_memories(session: Session, would: str, memories: list[Remembered]) -> None:
     for memory in memories:
-        there = f"; there already: {memory.there:,}" if memory.there else ""
-        session.say(f"{would}: {count(memory.copied, 'value')} of memory {memory.space!r}{there}.")
+        if memory.copied:
+            there = f"; there already: {memory.there:,}" if memory.there else ""
+            copied = count(memory.copied, "value")
+            session.say(f"{would}: {copied} of memory {memory.space!r}{there}.")
+        elif memory.there:
+            there = count(memory.there, "value")
+            session.say(f"There already: {there} of memory {memory.space!r}.")
         for key in memory.left:
             session.say(
                 f"  memory {memory.space!r}, {key!r}: the target has another value, and this one was "

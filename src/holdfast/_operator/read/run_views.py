@@ -576,7 +576,10 @@ def _value(entry: Entry | None, field: str, reader: Reader, *, plain: bool) -> A
 
 
 def _totals(row: RunRow) -> Totals:
-    return Totals(row.steps, row.attempts, row.degraded, _json(row.usage))
+    usage = _json(row.usage)
+    if "cost" in usage:  # A sum of fractions: a budget counts nano dollars, and so does this.
+        usage["cost"] = round(usage["cost"], 9)
+    return Totals(row.steps, row.attempts, row.degraded, usage)
 
 
 def _json(text: str) -> dict[str, Any]:
