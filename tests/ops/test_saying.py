@@ -207,6 +207,17 @@ def test_a_misspelt_name_is_kept_and_pointed_out(
     assert [it.value for it in run.get("r").signals] == ["now", "red", {"refused": "no"}, "now"]
 
 
+def test_an_approval_that_is_not_open_points_at_the_one_that_is(
+    holdfast: Callable[..., Result], run: hf.types.Store
+) -> None:
+    told = holdfast("reject", "r", "gather[2]/cli-pay", "--reason", "no").stdout
+    assert f"If '{PAY}' is meant:" in told
+    [line] = [it.strip() for it in told.splitlines() if " reject r " in it]
+    assert "the approval of" in _pasted(line).stdout
+    assert {it.name for it in run.questions()} == {"color", "count"}
+    assert "is meant" not in holdfast("answer", "r", "gather[2]/cli-pay", "red").stdout
+
+
 def even(number: int) -> None:
     if number % 2:
         raise ValueError(f"{number} is odd")

@@ -250,7 +250,8 @@ def _tell(
     session.say(f"{told.did}.")
     if other is not None:
         session.say(f"{other}.", "yellow")
-        for name in similar_questions(store, told.run_id, told.name):
+        nouns = ("question", "approval") if name_of_command == "reject" else ("question",)
+        for name in similar_questions(store, told.run_id, told.name, nouns):
             line = command_line(name_of_command, told.run_id, name, *said, values=values)
             session.say(f"If {name!r} is meant:")
             session.say(f"  {session.pasteable(line)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -306,8 +306,8 @@ def other_names(store: Store, run_id: str, noun: str, name: str) -> str | None:
     return f"The run waits for {told} now"
 
 
-def similar_questions(store: Store, run_id: str, name: str) -> list[str]:
-    """Return the question that may have been meant by a name that a run does not ask: the only one
-    that is open, or the one that is spelt most like it."""
-    names = [asked for noun, asked in expected(store, run_id) if noun == "question"]
+def similar_questions(store: Store, run_id: str, name: str, nouns: Collection[str]) -> list[str]:
+    """Return the question or approval that may have been meant by a name that a run does not ask:
+    the only one that is open, or the one that is spelt most like it."""
+    names = [asked for noun, asked in expected(store, run_id) if noun in nouns]
     return names if len(names) == 1 else difflib.get_close_matches(name, names, 1)
