@@ -63,7 +63,9 @@ def test_no_store_says_how_to_start(holdfast, url):
     assert result.exit_code == 0
     assert "holdfast demo" in result.stdout
     assert as_json(holdfast("runs", "--json"))["runs"] == []
-    assert holdfast("show", "r").exit_code == 1
+    missing = holdfast("show", "r")
+    assert missing.exit_code == 1
+    assert "`holdfast demo`" in missing.stderr, "it makes a store of its own"
     assert not Path(url.removeprefix("sqlite:///")).exists()
 
 
@@ -371,6 +373,9 @@ def test_verify_backup_restore_adopt(holdfast, runs, tmp_path, url):
     assert holdfast("store", "backup", copy).exit_code == 2
     assert holdfast("store", "restore", copy).exit_code == 1
     there = f"sqlite:///{tmp_path}/there.db"
+    (tmp_path / "notes.txt").write_text("no database")
+    wrong = holdfast("store", "restore", str(tmp_path / "notes.txt"), "--url", there)
+    assert "that `holdfast store backup` wrote" in wrong.stderr, "wherever that was"
     assert holdfast("store", "restore", copy, "--url", there).exit_code == 0
     assert len(as_json(holdfast("runs", "--url", there, "--json"))["runs"]) == 5
 

@@ -118,9 +118,14 @@ def test_a_run_that_can_go_on_stays_where_it_is(
     export_flow.submit("r", 1)
     source.export_run("r", tmp_path / "r.jsonl")
     with target(tmp_path) as other:
-        with pytest.raises(RunError, match="Move it with `holdfast store move`"):
+        with pytest.raises(
+            RunError, match="Move it with `holdfast store move SOURCE TARGET --run r`"
+        ):
             other.import_run(tmp_path / "r.jsonl")
         assert other.runs() == []
+    words = ["--url", f"sqlite:///{tmp_path}/new.db", "store", "import", str(tmp_path / "r.jsonl")]
+    told = CliRunner().invoke(main, words)
+    assert "`holdfast store move SOURCE TARGET --run r`" in told.stderr, "both stores are given"
 
 
 def test_a_family_goes_together(source: testing.PrivateStore, tmp_path: Path) -> None:

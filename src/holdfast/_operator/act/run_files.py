@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -127,7 +128,9 @@ def _check(run: WholeRun) -> None:
         raise RunError(
             row.run_id,
             f"run {row.run_id!r} was {row.status} when it was exported, and may still go on there: "
-            "a run lives in one store. Move it with `holdfast store move`, or export it when it has ended",
+            "a run lives in one store. Move it with "
+            f"`holdfast store move SOURCE TARGET --run {shlex.quote(row.run_id)}`, or export it when "
+            "it has ended",
         )
     _check_keys(run)
 

@@ -135,7 +135,11 @@ _REFUSALS = {
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = sorted({name for names in SECTIONS.values() for name in names})
-_OURS = re.compile(rf"\bholdfast (?:{'|'.join(map(re.escape, _NAMES))})(?![\w-])")
+_ELSEWHERE = ("demo", "store move", "store backup")
+"""What is said of another store than this one, or names its stores itself."""
+_OURS = re.compile(
+    rf"\bholdfast (?!(?:{'|'.join(_ELSEWHERE)})\b)(?:{'|'.join(map(re.escape, _NAMES))})(?![\w-])"
+)
 """A command of ours in a text. What it is given stands behind it, and stays."""
 
 

@@ -99,8 +99,8 @@ def _restore(session: Session, path: Path) -> None:
     if session.url.startswith("postgres"):
         raise UsageError(
             f"{shown(session.url)} is a database of a server: restore it with pg_restore, or by the "
-            "server's own means, and then run `holdfast store accept-data-loss`; `holdfast store move` "
-            "moves the runs of a backup in a file there"
+            "server's own means, and then run `holdfast store accept-data-loss`; "
+            "`holdfast store move SOURCE TARGET` moves the runs of a backup in a file there"
         )
     target = parse(session.url).path
     restore(str(path), target)

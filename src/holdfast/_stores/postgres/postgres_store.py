@@ -335,7 +335,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         del progress
         raise StoreUnusable(
             f"a store on a server is not copied to {path!r}: use pg_dump or the server's own "
-            "backups; `holdfast store move` moves runs to a SQLite file"
+            "backups; `holdfast store move SOURCE TARGET` moves runs to a SQLite file"
         )
 
     # -- pieces --------------------------------------------------------------------------------
