@@ -68,7 +68,7 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
         connection = database.writer
         try:
             if not database.durable:
-                return _begun(database, connection, witness)
+                _begin_temporary(database, connection, witness)
             slot, version, opened = _looked_at(database, connection, witness)
             if slot is None and opened is not None:
                 # No witness beside commits: or another process made both after the first look.
@@ -88,21 +88,18 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
             raise database.translated(error, connection) from error
 
 
-def _begun(database: Database, connection: Connection, witness: Witness) -> Opened:
-    """Begin a store in a copy of the template, unless another handle has just done so."""
+def _begin_temporary(database: Database, connection: Connection, witness: Witness) -> None:
+    """Begin a store in a copy of the template, unless another handle has done so."""
     connection.execute(Q["begin"])
     try:
         if not database.fetch(connection, "store_row"):
             connection.execute(Q["add_store"], msgspec.structs.astuple(first_row()))
-        row = store_row(database, connection)
-        if witness.read() is None:
-            witness.create(row)
+            witness.create(store_row(database, connection))
         connection.execute(Q["commit"])
     except BaseException:
         if connection.in_transaction:
             connection.execute(Q["rollback"])
         raise
-    return Opened(row, None)
 
 
 def _looked_at(
