@@ -251,7 +251,7 @@ class _Mover:
                 "not as far); move that one too"
             )
         if not (row.waiting_on or "").startswith("key:"):
-            return "it has changed meanwhile; copy again"
+            return "it has changed meanwhile; move again"
         _, effect, key = str(row.waiting_on).split(":", 2)
         has = self._source.key(effect, key)
         other = "another run" if has is None else f"run {has.run_id!r}"
