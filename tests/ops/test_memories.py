@@ -52,6 +52,8 @@ def test_a_value_is_set_seen_and_removed(address: str) -> None:
     assert "no such keys" in said(address, "memory", "list", "notes", "x")
     assert said(address, "memory", "delete", "notes", "a") == "Removed: a.\n"
     assert "has no 'a'" in said(address, "memory", "get", "notes", "a", code=6)
+    assert "has no 'a'" in said(address, "memory", "delete", "notes", "a", code=6)
+    assert "has no 'n'" in said(address, "memory", "delete", "never", "n", code=6)
     assert "takes JSON" in said(address, "memory", "set", "notes", "a", "text", code=2)
     assert "a key of memory" in said(address, "memory", "set", "notes", " ", "1", code=2)
 
@@ -73,6 +75,7 @@ def test_what_is_refused_has_an_error_and_its_code_in_json(address: str) -> None
         (["get", "notes", "b"], 6),
         (["set", "notes", "a", "2", "--if-version", "0"], 5),
         (["delete", "notes", "a", "--if-version", "9"], 5),
+        (["delete", "notes", "b"], 6),
     ):
         text = said(address, "memory", *words, "--json", code=code)
         answer = json.loads(text)

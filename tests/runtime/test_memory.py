@@ -48,7 +48,8 @@ def test_values_are_read_as_they_were_written(store: testing.PrivateStore) -> No
     assert notes.version("a") == 2
     assert notes.delete("a")
     assert notes.get("a", default="none") == "none"
-    assert notes.delete("a")
+    assert not notes.delete("a")
+    assert not notes.delete("never")
     assert store.verify() == []
 
 
@@ -167,6 +168,52 @@ def test_values_that_would_not_survive_are_refused(store: testing.PrivateStore) 
     with pytest.raises(UsageError, match="ttl"):
         odd.set("k", 1, ttl="soon")
     assert odd.get("k") is None
+
+
+def test_what_was_written_meanwhile_is_removed_too(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = holdfast.memory("notes")
+    notes.set("a", 1)
+    looked = store._backend.memo
+    later = [lambda: notes.set("a", 2)]
+
+    def between(space: str, key: str) -> Any:
+        found = looked(space, key)
+        if later:
+            later.pop()()
+        return found
+
+    monkeypatch.setattr(store._backend, "memo", between)
+    assert notes.delete("a")
+    assert notes.get("a") is None
+    assert not notes.delete("a", if_version=0)
+
+
+@step
+def memory_removing() -> list[bool]:
+    mine = holdfast.memory("removals")
+    mine.set("of step", 1)
+    keys = ("stored", "of step", "of step", "never")
+    return [mine.delete(key) for key in keys]
+
+
+@flow
+def memory_removals() -> list[Any]:
+    mine = holdfast.memory("removals")
+    old = mine.delete("old", if_version=7)
+    told = [old, *(mine.delete(key) for key in ("old", "old", "never"))]
+    return [memory_removing(), told]
+
+
+def test_a_removal_says_in_a_run_whether_there_was_a_value(store: testing.PrivateStore) -> None:
+    mine = holdfast.memory("removals")
+    mine.set("stored", 1)
+    mine.set("old", 1)
+    expected = [[True, True, False, False], [False, True, False, False]]
+    assert memory_removals.run("r") == expected
+    assert mine.items() == []
+    assert store.verify() == []
 
 
 # -- inside a step ------------------------------------------------------------------------------

@@ -25,9 +25,11 @@ from holdfast._features.memory.model import (
     kept_back,
     recall_script,
     remember_script,
+    remove_script,
     told,
 )
 from holdfast._features.memory.reads import seen
+from holdfast._features.retention.store import remove_memo
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.attempt import Body
@@ -172,7 +174,10 @@ class Asking:
     def _write_directly(self, frame: Frame | None, memo: Memo) -> bool:
         """Write outside a flow: at once, or with the outcome of the step."""
         if frame is None:
-            return self._outside().kept.put_memo(memo, memo.expected) is not None
+            kept = self._outside().kept
+            if memo.value is None:
+                return remove_memo(kept, memo)
+            return kept.put_memo(memo, memo.expected) is not None
         frame.execution.check()
         call = frame.call
         assert call is not None
@@ -182,10 +187,13 @@ class Asking:
                 "is not known yet whether a version is still the newest; write with if_version= "
                 "in the flow"
             )
+        is_there = memo.value is not None or bool(
+            seen(frame.execution.engine.kept, Recall(memo.space, memo.key), frame.execution, call)
+        )
         with frame.execution.lock:
             if not frame.attempt_has_ended():
                 kept_back(call, memo)
-        return True
+        return is_there
 
     def _update(
         self, values: Mapping[str, Any], delete: Iterable[str], ttl: Duration | None
@@ -212,7 +220,8 @@ class Asking:
         execution = frame.execution
         named = {"namespace": self.namespace, "key": memo.key}
         call = self._called(frame, name, named | given)
-        script = remember_script(call, memo, execution.history, execution.decode)
+        writes = remove_script if memo.value is None else remember_script
+        script = writes(call, memo, execution.history, execution.decode)
         return Operation(execution, call, script)
 
     # -- a flow's own calls --------------------------------------------------------------------

@@ -71,6 +71,11 @@ def told(memo: Memo) -> Told:
     return [memo.key, value, memo.version, memo.updated_us, memo.expires_us, memo.run_id]
 
 
+def told_version(seen: list[Told]) -> int:
+    """Return the version of a value as it was told; 0 if there is none."""
+    return int(seen[0][2]) if seen else 0
+
+
 # -- what a flow does ---------------------------------------------------------------------------
 
 
@@ -98,6 +103,26 @@ def remember_script(call: StepCall, memo: Memo, history: History, decode: Decode
     if wrote.refused is not None:
         wrote = yield Append(call, [Note(Kind.VALUE_RECORDED, {}, {"value": False})])
     return wrote.value
+
+
+def remove_script(call: StepCall, memo: Memo, history: History, decode: Decode) -> Script:
+    """Remove from a memory, once. Returns whether a value was there to remove; with a version, whether
+    it was that one."""
+    record = find(call, history, decode, VALUE)
+    if record is not None and record.has_outcome:
+        return replayed(call, record, decode, history.run_id)
+    while True:
+        seen: list[Told] = yield Recall(memo.space, memo.key)
+        version = told_version(seen)
+        if version == 0 or memo.expected not in (None, version):
+            wrote: Wrote = yield Append(call, [Note(Kind.VALUE_RECORDED, {}, {"value": False})])
+            return wrote.value
+        change = PutMemo(msgspec.structs.replace(memo, expected=version))
+        wrote = yield Append(
+            call, [Note(Kind.VALUE_RECORDED, {}, {"value": True})], changes=[change]
+        )
+        if wrote.refused is None:
+            return wrote.value  # Else somebody wrote it meanwhile: it is looked at again.
 
 
 def kept_back(call: StepCall, memo: Memo) -> None:

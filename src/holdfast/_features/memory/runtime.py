@@ -66,8 +66,8 @@ class Memory(Asking):
         return self._write(frame, "set", key, node, ttl, if_version, given)
 
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
-        """Remove a value. With `if_version`, only if that is its version now; returns whether it
-        was written down. One that is not there is removed as well."""
+        """Remove a value. With `if_version`, only if that is its version now; returns whether there
+        was one that was removed."""
         return self._write(
             self._frame(), "delete", key, None, None, if_version, given_beside(None, if_version)
         )
@@ -157,8 +157,8 @@ class AsyncMemory(Asking):
         return self._write(frame, "set", key, node, ttl, if_version, given)
 
     def delete(self, key: str, *, if_version: int | None = None) -> Coroutine[Any, Any, bool]:
-        """Remove a value. With `if_version`, only if that is its version now; returns whether it
-        was written down. One that is not there is removed as well."""
+        """Remove a value. With `if_version`, only if that is its version now; returns whether there
+        was one that was removed."""
         return self._write(
             self._frame(), "delete", key, None, None, if_version, given_beside(None, if_version)
         )

@@ -174,6 +174,17 @@ def end_memos(store: Store, space: str | None = None) -> int:
     return total
 
 
+def remove_memo(store: Store, memo: Memo) -> bool:
+    """Remove a value at once; returns whether it was there, in the version that is expected if one is.
+    What somebody else writes meanwhile is looked at again."""
+    while True:
+        found = store.memo(memo.space, memo.key)
+        if found is None or memo.expected not in (None, found.version):
+            return False
+        if store.put_memo(memo, found.version) is not None:
+            return True
+
+
 def tidy(store: Store) -> int:
     """Remove what is beside the runs and of no use any more; returns how much."""
     total = end_memos(store)

@@ -13,6 +13,7 @@ from holdfast._engine.values import codec, durations
 from holdfast._engine.values.chunks import Values
 from holdfast._engine.values.moments import at
 from holdfast._features.memory.model import PAGE, checked_key, checked_space, encoded
+from holdfast._features.retention.store import remove_memo
 from holdfast._operator.read.readable_values import readable
 from holdfast._stores.contract import Store
 
@@ -69,9 +70,9 @@ def put(
 
 
 def remove(store: Store, space: str, key: str, if_version: int | None) -> bool:
-    """Remove a value; False if it has another version by now."""
-    memo = Memo(checked_space(space), checked_key(space, key), None)
-    return store.put_memo(memo, if_version) is not None
+    """Remove a value; False if there is none, or if it has another version by now."""
+    memo = Memo(checked_space(space), checked_key(space, key), None, expected=if_version)
+    return remove_memo(store, memo)
 
 
 def _view(memo: Memo) -> MemoView:

@@ -125,7 +125,10 @@ def _list_memories(session: Session) -> None:
 @click.option("--if-version", type=int, metavar="N", help="Only if that is its version now.")
 def _delete(session: Session, memory: str, key: str, if_version: int | None) -> int:
     """Remove a value."""
-    removed = memory_admin.remove(session.store(), memory, key, if_version)
+    store = session.store()
+    removed = memory_admin.remove(store, memory, key, if_version)
+    if not removed and memory_admin.get(store, memory, key) is None:
+        return _refused(session, NOT_FOUND, f"memory {memory!r} has no {key!r}", removed=False)
     if not removed:
         why = f"{key!r} has another version by now; nothing was removed"
         return _refused(session, BUSY, why, removed=False)
