@@ -11,6 +11,7 @@ from holdfast._engine.journal.rows import (
     Message,
     Write,
 )
+from holdfast._stores import claim_rules
 from holdfast._stores.contract import (
     Busy,
     Committed,
@@ -48,6 +49,28 @@ class Owning(Ground):
         assert busy.row == self.row()
         assert busy.owner
         other.close()
+
+    def test_a_failed_run_is_freed_and_claimed_in_one_write(self) -> None:
+        lease = self.started_run()
+        self.append(lease, entry(Kind.RUN_FAILED))
+        row = self.row()
+        freed = Write(Lease(row, acting=True), [entry(Kind.RUN_RESUMED)], row={"generation": 2})
+        write = claim_rules.freed_and_claimed(freed, self.owner, self.clock())
+        assert isinstance(self.store.append([write])[0], Committed)
+        now = self.row()
+        assert (now.status, now.owner, now.epoch) == (Status.RUNNING, self.owner, row.epoch + 1)
+        assert (now.generation, now.claims) == (2, 1)
+        assert now.lease_until_us > self.clock()
+        other = self.open_store()
+        assert isinstance(other.claim("r", other.register_owner(), self.clock()), Busy)
+        other.close()
+        self.append(Lease(write.lease.row), step("s"))
+        assert [it.kind for it in self.store.load(self.row())][-3:] == [
+            Kind.RUN_RESUMED,
+            Kind.RUN_CLAIMED,
+            Kind.STEP_COMPLETED,
+        ]
+        assert self.store.verify() == []
 
     def test_a_run_of_a_dead_owner_is_taken_at_once(self) -> None:
         other = self.open_store()

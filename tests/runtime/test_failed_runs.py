@@ -8,6 +8,9 @@ import pytest
 
 import holdfast
 from holdfast import Retry, aio, effect, flow, gather, step, turns
+from holdfast._engine.journal.entries import Draft, Kind
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Busy
 from holdfast.errors import RunFailed, RunHeld, StepFailed
 from tests.runtime.stops import Stop, interrupted, steps
 
@@ -59,6 +62,70 @@ def test_what_stands_before_the_failure_is_kept(store, world):
     assert superseded(store) == ["ask#2"]
     assert [s.superseded for s in run.steps if s.key.endswith("ask#2")] == [True, False]
     assert store.verify() == []
+
+
+def test_no_worker_gets_a_run_between_its_resuming_and_its_claim(store, world, monkeypatch):
+    @step
+    def ask(name: str) -> str:
+        return world.ask(name)
+
+    @flow
+    def work() -> str:
+        return ask("bad")
+
+    with pytest.raises(RunFailed):
+        work.run("r")
+    kept = store._backend
+    append, worker, got = kept.append, kept.register_owner(), []
+
+    def raced(writes):
+        outcomes = append(writes)
+        if writes[0].lease.acting:
+            got.append(kept.claim("r", worker, kept.now_us()))
+        return outcomes
+
+    monkeypatch.setattr(kept, "append", raced)
+    with pytest.raises(RunFailed):
+        work.run("r")
+    assert [type(it) for it in got] == [Busy]
+    assert store.get("r").generation == 2
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_run_that_another_took_and_ended_is_told_by_its_end(store, world, monkeypatch, mended):
+    @step
+    def ask(name: str) -> str:
+        return world.ask(name)
+
+    @flow
+    def work() -> str:
+        return ask("bad")
+
+    with pytest.raises(RunFailed):
+        work.run("r")
+    kept = store._backend
+    append = kept.append
+
+    def overtaken(writes):
+        monkeypatch.setattr(kept, "append", append)
+        row = kept.get("r")
+        ends = kept.entry(row.run_no, row.last_seq)
+        resumed = Draft(Kind.RUN_RESUMED, kept.now_us(), body=b'{"generation":2,"superseded":[]}')
+        append([Write(Lease(row, acting=True), [resumed], row={"generation": 2})])
+        lease = kept.claim("r", kept.register_owner(), kept.now_us())
+        end = Draft(ends.kind, kept.now_us(), body=ends.body)
+        if mended:
+            end = Draft(Kind.RUN_COMPLETED, kept.now_us(), body=b'{"result":"theirs"}')
+        append([Write(lease, [end])])
+        return append(writes)
+
+    monkeypatch.setattr(kept, "append", overtaken)
+    if mended:
+        assert work.run("r") == "theirs"
+    else:
+        with pytest.raises(RunFailed):
+            work.run("r")
+    assert store.get("r").generation == (2 if mended else 3)
 
 
 def test_it_may_fail_again_and_again(store, world):

@@ -135,6 +135,15 @@ def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
     return Write(Lease(row), [draft], row=changes)
 
 
+def freed_and_claimed(write: Write, owner: int, at_us: int) -> Write:
+    """Return the write of an actor that makes a run claimable, so that it claims it as well: nobody
+    gets the run in between."""
+    claim = claim_write(write.lease.row, owner, at_us, ClaimedBecause.FREE)
+    # An actor's write raises the epoch by itself; claims before it do not count.
+    row = write.row | claim.row | {"epoch": write.lease.row.epoch, "claims": 1}
+    return msgspec.structs.replace(write, drafts=[*write.drafts, *claim.drafts], row=row)
+
+
 def again_write(row: RunRow, wanted: Wanted) -> Write | None:
     """Return the write that gives a held run back and claims it for who tries it again; None if it is
     not held on what they ask for any more."""

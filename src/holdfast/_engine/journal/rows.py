@@ -234,7 +234,8 @@ class Lease(msgspec.Struct):
     """The right to write to one run, and its row as last committed.
 
     `acting` marks an actor who has the run for one transaction only: the write succeeds if the
-    run is unowned and unchanged since it was read, raises the epoch and leaves it unowned.
+    run is unowned and unchanged since it was read, raises the epoch and leaves it unowned, or to the
+    owner that the write names.
     """
 
     row: RunRow
@@ -380,7 +381,7 @@ def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
         new.next_chunk = max(new.next_chunk, write.chunks[-1][0] + 1)
     if write.lease.acting:
         new.epoch += 1
-        new.owner = None
+        new.owner = write.row.get("owner")
     if new.owner is None:
         new.lease_until_us = 0
     else:

@@ -4,7 +4,7 @@ admit ─► start ─┬─ made here ─────────────�
                 └─ exists: same flow and input?
                      ├─ completed ► its result   cancelled ► RunCancelled
                      ├─ failed ► next generation ┐
-                     ├─ held ► RunHeld, or again ┤
+                     ├─ held ► RunHeld, or again ┤ one transaction
                      └─ claim ◄──────────────────┘ busy ► RunBusy
                           └─ what stops it is carried out ► RunHeld, RunCancelled
                                └─ load, verify, fold ───────► Execution
@@ -23,7 +23,7 @@ from holdfast._engine.decisions import resume
 from holdfast._engine.decisions.command_lines import another_id
 from holdfast._engine.journal.entries import FORMAT, Draft, Entry, Kind
 from holdfast._engine.journal.history import History, State
-from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
+from holdfast._engine.journal.lifecycle import CLAIMABLE, ENDED, HeldReason, Status
 from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._engine.values.chunks import Values
 from holdfast._runtime import observer_registry
@@ -33,9 +33,14 @@ from holdfast._runtime.execution.execution import Code, Execution
 from holdfast._runtime.execution.version_rules import Upgrade, has_tried
 from holdfast._runtime.feature import installed
 from holdfast._runtime.queues import Placing
+from holdfast._stores import claim_rules
 from holdfast._stores.contract import Committed, NewRun, Started
 
 _encode = msgspec.json.encode
+
+
+LOOKS = 5
+"""How often a run is looked at again that others take, and bring to an end, before it is claimed."""
 
 
 class RunRequest(msgspec.Struct):
@@ -77,16 +82,23 @@ def admit(engine: Engine, request: RunRequest) -> Execution | Ended:
 
 def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
     started = _start(engine, request, engine.owner())
-    lease = started.lease
-    if lease is None:
-        row = _same_run(engine, request, started.row)
+    lease, row, looks = started.lease, started.row, LOOKS
+    while lease is None:
+        row = _same_run(engine, request, row)
         if row.status is Status.COMPLETED:
             return _completed(engine, request, row)
         if row.status is Status.CANCELLED:
             raise cancelled_error(engine, row)
         if row.status is Status.ROLLED_BACK:
             raise rolled_back_error(engine, row)
-        lease = claim(engine, _freed(engine, row, request.code()).run_id)
+        looks -= 1
+        try:
+            lease = _taken_up(engine, row, request.code())
+        except (errors.RunBusy, errors.StaleView):
+            now = engine.kept.get(request.run_id)
+            if now is None or now.status in CLAIMABLE or looks == 0:
+                raise
+            row = now  # Somebody else took it meanwhile, and it goes no further: that is told.
     execution = execution_of(
         engine, lease, awaits=request.awaits, version=request.version, entries=started.entries
     )
@@ -280,10 +292,17 @@ def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | 
     return Ended(engine.value(row, bytes(entry.data()["result"])))
 
 
-def _freed(engine: Engine, row: RunRow, code: str = "") -> RunRow:
-    """Make a failed or held run claimable where `run` may do so, or raise why it may not."""
+def _taken_up(engine: Engine, row: RunRow, code: str) -> Lease:
+    """Claim a run; one that failed or is held is freed in the same transaction, so that no worker
+    gets it in between."""
     if row.status not in (Status.FAILED, Status.HELD):
-        return row
+        return claim(engine, row.run_id)
+    return Lease(_freed(engine, row, code, owner=engine.owner()))
+
+
+def _freed(engine: Engine, row: RunRow, code: str = "", owner: int | None = None) -> RunRow:
+    """Make a failed or held run claimable where `run` may do so, or raise why it may not. With an
+    owner, it has the run then. Returns the row as it is now."""
     # Everything is read: what the next generation leaves behind may stand before a snapshot.
     history = engine.load(row, whole=True)
     at_us = engine.now_us()
@@ -297,15 +316,18 @@ def _freed(engine: Engine, row: RunRow, code: str = "") -> RunRow:
         changes = {"waiting_on": None}
     else:
         raise held_error(engine, row, history)
-    outcome = engine.kept.append([Write(Lease(row, acting=True), drafts, row=changes)])[0]
-    if not isinstance(outcome, Committed):
+    write = Write(Lease(row, acting=True), drafts, row=changes)
+    if owner is not None:
+        write = claim_rules.freed_and_claimed(write, owner, at_us)
+    if not isinstance(engine.kept.append([write])[0], Committed):
         raise errors.StaleView(row.run_id)
-    return row
+    return write.lease.row
 
 
 def resumed(engine: Engine, row: RunRow) -> RunRow:
     """Take up a failed run again, for a parent that calls it anew; returns its row."""
-    _freed(engine, row)
+    if row.status in (Status.FAILED, Status.HELD):
+        _freed(engine, row)
     return engine.kept.get(row.run_id) or row
 
 
