@@ -42,7 +42,7 @@ def test_it_is_approved_refused_answered_and_cancelled(world: World):
         assert "plan" in world.paste("questions --to", PERSON="ana")
         world.filled |= {"STEP": "refund", "REASON": "'not ours'"}
         # The digest of another call is not good for this one.
-        world.paste("approve", RUN="yes", DIGEST=str(digests["no"]), code=2)
+        world.paste("approve", RUN="yes", DIGEST=str(digests["no"]), code=5)
         assert world.did("refunded yes") == 0
         world.paste("approve", RUN="yes", DIGEST=str(digests["yes"]))
         world.paste("reject RUN STEP", RUN="no")

@@ -142,7 +142,7 @@ def test_what_goes_wrong_says_what_to_do(
     elsewhere = holdfast("--namespace", "b", "signal", "nobody", "go")
     assert f"no run 'nobody' in namespace 'b' of {run._backend.url}" in elsewhere.stderr
     stale = holdfast("approve", "r", PAY, "--digest", "00")
-    assert (stale.exit_code, "'00' is not the digest of what" in stale.stderr) == (2, True)
+    assert (stale.exit_code, "'00' is not the digest of what" in stale.stderr) == (5, True)
     assert f"holdfast --url {run._backend.url} questions --run r" in stale.stderr
     nothing = holdfast("approve", "r", "other")
     assert (nothing.exit_code, "questions --run r" in nothing.stderr) == (2, True)

@@ -20,7 +20,7 @@ from holdfast._operator.read.question_views import QuestionView
 from holdfast._operator.read.run_views import RunView, existing_row
 from holdfast._operator.text import clipped, length, shown, visible
 from holdfast._stores.addresses import NoStore
-from holdfast.errors import StaleView, UsageError
+from holdfast.errors import UsageError
 
 
 def add_to(group: click.Group) -> None:
@@ -168,10 +168,7 @@ def _approve(
         instead = f"--digest DIGEST, which `{shows}` shows, or --yes"
         if digest and not session.confirmed(f"Approve {step}?", instead):
             return None
-    try:
-        given = message_actions.approve(store, run_id, step, digest=digest, actor=actor)
-    except StaleView as stale:
-        raise UsageError(str(stale)) from None
+    given = message_actions.approve(store, run_id, step, digest=digest, actor=actor)
     _tell(session, given, "approve")
     return None
 
