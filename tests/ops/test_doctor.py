@@ -82,6 +82,21 @@ def test_one_run(holdfast, sqlite):
     assert holdfast("doctor", "nobody").exit_code == 6
 
 
+def test_one_run_that_waits_for_somebody(holdfast, sqlite):
+    Journal(sqlite, "doubt").held_in_doubt("charge")
+    Journal(sqlite, "paused").held("paused")
+    Journal(sqlite, "plain").failing("think").failed("think")
+    for run_id, said in (
+        ("doubt", "held (in_doubt): it waits for a decision"),
+        ("paused", "held (paused): it waits for somebody to resume it"),
+        ("plain", "failed: it can be taken up again"),
+    ):
+        result = holdfast("doctor", run_id)
+        assert (result.exit_code, said in result.stdout) == (3, True), result.stdout
+        assert f"explain {run_id}" in result.stdout
+        assert as_json(holdfast("doctor", run_id, "--json"))["exit_code"] == 3
+
+
 def test_what_was_noted_is_said_also_when_it_is_over(holdfast, sqlite):
     failed(sqlite)
     [finding] = watchdog.of_store(sqlite)

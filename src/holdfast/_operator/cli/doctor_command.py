@@ -9,7 +9,7 @@ from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._operator.cli.exit_codes import DAMAGED, HELD, OK
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.explain import doctor
-from holdfast._operator.explain.doctor import Checkup
+from holdfast._operator.explain.doctor import Checkup, Trouble
 from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count, moment
 
@@ -39,7 +39,8 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
     """
     store = session.store()
     if run_id is not None:
-        return _one(session, watchdog.of_run(store, existing_row(store, run_id)))
+        row = existing_row(store, run_id)
+        return _one(session, watchdog.of_run(store, row), doctor.of_run(store, row))
     told, findings = doctor.checkup(store, limit)
     wants = doctor.needs_somebody([*told.troubles, *findings])
     code = DAMAGED if told.is_damaged else HELD if wants else OK
@@ -56,14 +57,15 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
     return code
 
 
-def _one(session: Session, findings: list[Finding]) -> int:
-    code = HELD if doctor.needs_somebody(findings) else OK
+def _one(session: Session, findings: list[Finding], troubles: list[Trouble]) -> int:
+    code = HELD if doctor.needs_somebody([*troubles, *findings]) else OK
     if session.as_json:
         session.answer(checkup=None, findings=findings, exit_code=code)
         return code
+    _show_troubles(session, troubles)
     for finding in findings:
         _show(session, finding, of_run=False)
-    if not findings:
+    if not findings and not troubles:
         session.say("Nothing is found in this run.", "green")
     return code
 
@@ -78,7 +80,11 @@ def _show_store(session: Session, told: Checkup) -> None:
     looked = count(told.looked_at, "open or failed run")
     facts.append(f"{looked} looked at" + ("" if told.complete else "; there are more (--limit)"))
     session.say(", ".join(facts))
-    for trouble in told.troubles:
+    _show_troubles(session, told.troubles)
+
+
+def _show_troubles(session: Session, troubles: list[Trouble]) -> None:
+    for trouble in troubles:
         session.say(f"{trouble.what}: {trouble.text}", _STYLE[trouble.severity])
         for action in trouble.actions:
             session.say(f"    {session.pasteable(action)}")

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.rows import RunRow
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._operator.read import question_views, queue_views
@@ -67,6 +68,23 @@ def needs_somebody(found: Iterable[Trouble | Finding]) -> bool:
     return any(
         it.severity is not Severity.INFO and (isinstance(it, Trouble) or it.open) for it in found
     )
+
+
+def of_run(store: Store, row: RunRow) -> list[Trouble]:
+    """Return what a run waits for that a person decides or puts right."""
+    see = (command("explain", row.run_id),)
+    reason = reason_of(store, row) if row.status is Status.HELD else None
+    if row.status is Status.HELD and reason != MOVED:
+        what = "somebody to resume it" if reason == HeldReason.PAUSED else "a decision"
+        text = f"it waits for {what}"
+        return [Trouble(f"held ({reason})" if reason else "held", Severity.WARNING, text, see)]
+    if row.status is Status.FAILED:
+        text = "it can be taken up again when the cause is mended"
+        return [Trouble("failed", Severity.WARNING, text, see)]
+    if question_views.questions(store, run_id=row.run_id, limit=1, plain=True):
+        listing = (command("questions", "--run", row.run_id),)
+        return [Trouble("asks", Severity.WARNING, "it waits for an answer", listing)]
+    return []
 
 
 def checkup(store: Store, limit: int = LOOKED_AT) -> tuple[Checkup, list[Finding]]:
