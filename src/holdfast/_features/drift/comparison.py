@@ -65,16 +65,27 @@ class ResumePreview(msgspec.Struct, frozen=True):
     """Effects that were started and whose outcome is not known."""
     unseen: tuple[str, ...] = ()
     """What could not be looked at, and why."""
+    generation: int | None = None
+    """The generation that a resume begins, if the run failed."""
+    superseded: tuple[str, ...] = ()
+    """Steps that this generation leaves behind: they are executed again if the flow comes to them."""
+    refused: str = ""
+    """Why a resume would be refused, of a run that failed or has ended."""
 
     def __str__(self) -> str:
         lines = [f"Run {self.run_id} of flow {self.flow}, {self._gap()}."]
         for title, said in (
             ("Changed", [f"{change} [{change.did or change.policy}]" for change in self.changes]),
+            (f"Executed again in generation {self.generation}", self.superseded),
             ("Executed again, since no outcome is recorded", self.redone),
             ("In doubt", self.in_doubt),
             ("Not looked at", self.unseen),
         ):
             lines += [f"{title}:", *(f"  - {line}" for line in said)] if said else []
+        if self.generation is not None and not self.superseded:
+            lines.append(f"A resume begins generation {self.generation}.")
+        if self.refused:
+            lines.append(f"A resume would be refused: {self.refused}")
         if not self.changes:
             lines.append("Nothing that was looked at has changed.")
         return "\n".join(lines)

@@ -177,6 +177,8 @@ def _resume(
     """
     if app is not None and not dry_run:
         raise UsageError("--app is for --dry-run")
+    if dry_run and run_id is None:
+        raise UsageError("--dry-run takes one RUN_ID, and reports on that run")
     if run_id is None or queue is not None or flow is not None or failed or quarantined or diverged:
         own = confirm or keep or redo or dry_run or (accept_change and not diverged)
         if run_id is not None or failed + quarantined + diverged != 1 or own:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast._engine.decisions.redo import effects_behind
+from holdfast._engine.decisions.resume import resume_drafts
 from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import History, Record
@@ -26,6 +27,7 @@ from holdfast._features.drift.model import DEFAULTS
 from holdfast._operator.read.run_views import may_be_taken
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
+from holdfast.errors import HoldfastError
 
 
 def replayed_history(store: Store, row: RunRow) -> History:
@@ -74,7 +76,21 @@ def preview_resume(
         comparison.redone(past),
         tuple(record.key for record in past.open_doubts()),
         tuple(unseen),
+        *_taken_up(store, row, at_us),
     )
+
+
+def _taken_up(store: Store, row: RunRow, at_us: int) -> tuple[int | None, tuple[str, ...], str]:
+    """Return the generation that a resume of a failed run begins and what it leaves behind; or why it
+    would be refused. What is left behind may stand before a snapshot, so everything is read."""
+    if row.status not in ENDED:
+        return None, (), ""
+    try:
+        drafts, _ = resume_drafts(lineage.fold(store, row), actor="", at_us=at_us)
+    except HoldfastError as refused:
+        return None, (), str(refused)
+    resumed = msgspec.json.decode(drafts[0].body)
+    return int(resumed["generation"]), tuple(resumed["superseded"]), ""
 
 
 def _watched(past: History) -> list[Record]:

@@ -419,6 +419,9 @@ export interface ResumePreview {
   redone: string[];
   in_doubt: string[];
   unseen: string[];
+  generation: number | null;
+  superseded: string[];
+  refused: string;
 }
 
 /** What a run would find if it went on now. */
