@@ -233,8 +233,9 @@ class RunBusy(RunError):
 
 
 class RunHeld(RunError):
-    """The run waits for a decision; or, with `unfit_version`, code of that version does not fit, and
-    gave the run back to those of its own version."""
+    """The run waits for a decision, as one does too that failed where effects would be executed once
+    more; or, with `unfit_version`, code of that version does not fit, and gave the run back to those of
+    its own version."""
 
     def __init__(
         self,
@@ -244,8 +245,12 @@ class RunHeld(RunError):
         actions: Sequence[str] = (),
         step: str = "",
         unfit_version: str = "",
+        *,
+        failed: bool = False,
     ) -> None:
-        became = f"is held ({reason})"
+        became = (
+            f"failed, and is not taken up again ({reason})" if failed else f"is held ({reason})"
+        )
         if unfit_version:
             became = f"does not fit version {unfit_version}, and was given back"
         lines = [f"run {run_id!r} {became}: {detail}"]

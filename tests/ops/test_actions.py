@@ -312,6 +312,7 @@ def test_an_effect_of_unknown_outcome_needs_a_confirmation(store: Store, how):
     with pytest.raises(RunHeld, match="charge once more.*\n.*explain.*\n.*--confirm") as held:
         run_decisions.resume(store, "r", actor="kim")
     assert held.value.step == "charge"
+    assert str(held.value).startswith("run 'r' failed, and is not taken up again (in_doubt): ")
     assert row(store, "r") == before
     run_decisions.resume(store, "r", actor="kim", confirm=True)
     assert run_views.history(store, "r")[-1].body["confirmed"] is True

@@ -164,6 +164,7 @@ def check_repeated(history: History, gone: Sequence[Record]) -> None:
                 f"{command('resume', history.run_id, '--confirm')}    (execute it again)",
             ),
             step=facts[0],
+            failed=True,
         )
 
 

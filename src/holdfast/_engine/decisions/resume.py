@@ -194,7 +194,7 @@ def _unconfirmed(run_id: str, unknown: Sequence[Record]) -> RunHeld:
         f"{command('explain', run_id)}    (shows what is known)",
         f"{command('resume', run_id, '--confirm')}    (execute it again, under a new key)",
     )
-    return RunHeld(run_id, HeldReason.IN_DOUBT, detail, actions, step=unknown[0].key)
+    return RunHeld(run_id, HeldReason.IN_DOUBT, detail, actions, step=unknown[0].key, failed=True)
 
 
 # -- settling a doubt --------------------------------------------------------------------------
