@@ -150,7 +150,7 @@ def test_top_goes_along_with_the_terminal(fleet: str) -> None:
         terminal.resize(60, 12)
         terminal.until(lambda: terminal.lines[0].startswith("holdfast top"))
         terminal.until(lambda: terminal.lines[11].startswith("↑↓ choose"))
-        assert "pay-77" in terminal.text
+        terminal.until("pay-77")
         fits(terminal, 60)
         terminal.press("q")
         assert terminal.ended() == 0

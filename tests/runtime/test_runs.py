@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, step, testing
+from holdfast._stores.sqlite import sqlite_append
 from holdfast.errors import (
     LeaseLost,
     RunBusy,
@@ -504,3 +506,38 @@ def test_closing_the_store_ends_what_is_at_work():
         assert not handle._thread.is_alive()
     with pytest.raises(UsageError, match="closed"):
         waiting.with_options(store=store).run("other")
+
+
+def test_a_run_whose_end_is_committed_and_not_noticed_yet_is_not_busy(monkeypatch):
+    """`handle.result()` may return before the thread of the run knows that its last write is through."""
+    ended, go_on, looked = threading.Event(), threading.Event(), threading.Event()
+    conclude = sqlite_append._Batch.conclude
+
+    def late(batch):
+        if any(row.status == "completed" for _, row in batch.leases):
+            ended.set()
+            go_on.wait(20)
+        conclude(batch)
+
+    monkeypatch.setattr(sqlite_append._Batch, "conclude", late)
+    with testing.store() as store:
+        wait_for = store._engine._left.wait_for
+
+        def observed(predicate, timeout):
+            def seen():
+                free = predicate()
+                looked.set()
+                return free
+
+            return wait_for(seen, timeout)
+
+        handle = policies.start("r", "refund")
+        assert ended.wait(20)
+        assert handle.result(timeout=20) == "refund policy"
+        monkeypatch.setattr(store._engine._left, "wait_for", observed)
+        with ThreadPoolExecutor(1) as threads:
+            again = threads.submit(policies.run, "r", "refund")
+            assert looked.wait(20)
+            go_on.set()
+            assert again.result(20) == "refund policy"
+    assert calls == ["refund"]

@@ -198,9 +198,10 @@ class Engine:
     @contextlib.contextmanager
     def admitting(self, run_id: str) -> Generator[None, None, None]:
         """Keep a run id to one caller of this process while it is being admitted."""
+        is_free = run_id in self._active and self._is_free(run_id)
         with self._left:
             # One whose last write is through is seen by others as free, and is about to leave.
-            self._left.wait_for(lambda: not self._is_leaving(run_id), LEAVING_S)
+            self._left.wait_for(lambda: not self._is_leaving(run_id, is_free), LEAVING_S)
             if run_id in self._active or run_id in self._admitting:
                 raise RunBusy(run_id, "this process")
             self._admitting.add(run_id)
@@ -212,9 +213,15 @@ class Engine:
         finally:
             self._admitting.discard(run_id)
 
-    def _is_leaving(self, run_id: str) -> bool:
+    def _is_free(self, run_id: str) -> bool:
+        """Tell whether nobody has a run any more, by the store: its last write may be through before
+        the thread that waits for it has noticed."""
+        row = self.kept.get(run_id)
+        return row is not None and row.owner is None
+
+    def _is_leaving(self, run_id: str, is_free: bool) -> bool:
         execution = self._active.get(run_id)
-        return execution is not None and execution.lease.row.owner is None
+        return execution is not None and (is_free or execution.lease.row.owner is None)
 
     def leave(self, execution: ActiveRun) -> None:
         """Forget a run that has ended or was given back."""
