@@ -82,6 +82,7 @@ def test_attempts_and_the_pause_survive_a_restart():
     with testing.store(clock) as store:
         work.start("r")
         clock.wait_until_sleeping()
+        store.wait_until("r", status="waiting")  # Written in the background; it renews the lease.
         clock.advance(40)
         # Another owner takes the run: the lease ran out while this one slept.
         row = store._backend.get("r")
