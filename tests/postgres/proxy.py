@@ -146,6 +146,8 @@ class Proxy:
         """Cut every connection that there is."""
         with self._lock:
             pairs = list(self._pairs)
+            for pair in pairs:  # Before one client notices, or another gets through meanwhile.
+                pair.cut = True
         for pair in pairs:
             self._cut_now(pair)
 
