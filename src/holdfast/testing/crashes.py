@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.scripts.doubt_policies import Done, Failed, NotDone
 from holdfast._engine.values import codec
 from holdfast._stores.contract import Store as Kept
@@ -394,9 +395,10 @@ def answering(
 def _look(store: Store, run_id: str, people: People) -> None:
     """Answer once the whole run waits: else it would depend on the moment whether it writes that it
     does, and a boundary after that would be met under another number."""
+    row = store._backend.get(run_id)  # pyright: ignore[reportPrivateUsage]
+    if row is None or row.status is not Status.WAITING:
+        return
     with contextlib.suppress(AnswerConflict, RunEnded, RunNotFound):
-        if store.get(run_id).status != "waiting":
-            return
         for question in store.questions(run_id=run_id):
             value = people(question)
             if question.kind != "approval":
