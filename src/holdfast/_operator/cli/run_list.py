@@ -123,12 +123,15 @@ def _runs(
     elif not found:
         session.say("No runs like that.")
     else:
-        titles = ("RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED")
-        now_us = store.now_us()
-        session.show_rows(titles, [_row(run, now_us) for run in found], _LEAST)
-        if found.next is not None:
-            session.say(f"More follow: --after {found.next}, or a larger --limit.", "dim")
+        _show(session, found, store.now_us())
     return None
+
+
+def _show(session: Session, found: run_views.Page[RunSummary], now_us: int) -> None:
+    titles = ("RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED")
+    session.show_rows(titles, [_row(run, now_us) for run in found], _LEAST)
+    if found.next is not None:
+        session.say(f"More follow: --after {found.next}, or a larger --limit.", "dim")
 
 
 def _tag(text: str | None) -> tuple[str, str] | None:
