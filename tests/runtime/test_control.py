@@ -479,7 +479,7 @@ def test_a_resume_is_later_than_a_pause_that_came_before_the_run_failed(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        inbox_poller.Postman, "look", lambda _: None
+        inbox_poller.InboxPoller, "look", lambda _: None
     )  # It fails before it hears of it.
     fails = [True]
 

@@ -175,7 +175,7 @@ def test_a_call_that_is_still_tried_again_is_trouble_already(store: testing.Priv
         assert gate.inside.wait(PATIENCE_S)
         hanging.set()
         until(lambda: "does not answer" in str(worker.trouble))
-        assert worker.lookout.silent_s() >= 0.2
+        assert worker.store_health.silent_s() >= 0.2
         hanging.clear()
         go_on.set()
         until(lambda: worker.trouble is None)
@@ -198,7 +198,7 @@ def test_a_pulse_that_fails_is_trouble_until_one_goes_through(store: testing.Pri
 
 
 def test_who_is_reached_by_one_call_is_reached(store: testing.PrivateStore):
-    watch = store_health.Lookout("w", "memory:", lambda: False)
+    watch = store_health.StoreHealth("w", "memory:", lambda: False)
     away = errors.StoreFailed("gone")
     away.unreachable = True
     for what, error in (("pulse", away), ("take", errors.StoreFull("no space"))):

@@ -141,7 +141,7 @@ def test_an_older_look_does_not_hide_what_a_newer_one_found(
         if not stale and threading.current_thread().name.startswith("holdfast-run"):
             stale.append(found)
             store.signal("r", "x", 1)
-            other = threading.Thread(target=store._engine.postman.look)
+            other = threading.Thread(target=store._engine.inbox_poller.look)
             other.start()  # It waits for this look to be through.
             other.join(0.2)
         return found

@@ -46,7 +46,7 @@ from holdfast.testing.internals import (
     Execution,
     Frame,
     Heartbeat,
-    Postman,
+    InboxPoller,
     Ticket,
     Untried,
     admission,
@@ -100,7 +100,7 @@ class _QuietHeartbeat(Heartbeat):
         """There is no thread to start."""
 
 
-class _QuietPostman(Postman):
+class _QuietInboxPoller(InboxPoller):
     """Inboxes are looked after when the scheduler says so, and not by a thread."""
 
     def ensure(self) -> None:
@@ -118,7 +118,7 @@ class Worker:
         self.engine = Engine(self.kept.as_store())
         self.engine.committer = _QuietCommitter(self.kept.as_store())
         self.engine.heartbeat = _QuietHeartbeat(self.engine, every_s=0)
-        self.engine.postman = _QuietPostman(self.engine)
+        self.engine.inbox_poller = _QuietInboxPoller(self.engine)
         self.owner = self.engine.owner()
         self.kept.owner = self.owner
         self.life: Life | None = None
@@ -176,8 +176,8 @@ class Worker:
             return f"came to an end: {stop.value}"
 
     def hear(self) -> None:
-        """Do what the postman does."""
-        self.engine.postman.look()
+        """Do what the poller of inboxes does."""
+        self.engine.inbox_poller.look()
 
     def beat(self) -> None:
         """Do what the heartbeat does."""

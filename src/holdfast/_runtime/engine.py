@@ -32,7 +32,7 @@ from holdfast._runtime.commit.heartbeat import Heartbeat, OwnedRun, Worker
 from holdfast._runtime.commit.listener import Listener
 from holdfast._runtime.commit.task_wakeup import Waker
 from holdfast._runtime.feature import CommitListener, installed
-from holdfast._runtime.inbox_poller import ListeningRun, Postman
+from holdfast._runtime.inbox_poller import InboxPoller, ListeningRun
 from holdfast._runtime.resources import Resources
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
@@ -125,11 +125,11 @@ class Engine:
         self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
         self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
-        self.doorway = Doorway()
+        self.admission_lock = AdmissionLock()
         self.listener = Listener(self.kept)
         if self.closed:
             self.listener.close()
-        self.postman = Postman(self)
+        self.inbox_poller = InboxPoller(self)
         self.worker: ActiveWorker | None = None
         self._owner: int | None = None
         self._active: dict[str, ActiveRun] = {}
@@ -187,7 +187,7 @@ class Engine:
             self._active[execution.run_id] = execution
         try:
             self.heartbeat.ensure()
-            self.postman.ensure()
+            self.inbox_poller.ensure()
         except RuntimeError as error:
             told = self.without_thread(execution, error)
             with self._left:
@@ -206,7 +206,7 @@ class Engine:
                 raise RunBusy(run_id, "this process")
             self._admitting.add(run_id)
         try:
-            with self.doorway.admitting():
+            with self.admission_lock.admitting():
                 if self.worker is not None and self.worker.works_on(run_id):
                     raise RunBusy(run_id, "the worker of this process")
                 yield
@@ -371,7 +371,7 @@ class Engine:
         self.closed = True
         self.listener.close()
         self.heartbeat.close()
-        self.postman.close()
+        self.inbox_poller.close()
         self.committer.close()
         for listener in self.listeners:
             listener.close()
@@ -481,7 +481,7 @@ def _at_exit() -> None:
     theirs go afterwards."""
     unclosed = [engine for engine in list(_engines) if not engine.closed]
     for engine in unclosed:
-        engine.postman.close()
+        engine.inbox_poller.close()
         engine.heartbeat.close()
         for listener in engine.listeners:
             listener.close()
@@ -499,7 +499,7 @@ if hasattr(os, "register_at_fork"):
 # -- admitting and taking ----------------------------------------------------------------------
 
 
-class Doorway:
+class AdmissionLock:
     """The admission lock: keeps admitting and taking apart. Who wants to take goes before who comes later.
 
     There are two ways to come by a run: a caller admits it, or the worker takes it. A worker may take

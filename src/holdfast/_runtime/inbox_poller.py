@@ -1,7 +1,7 @@
 """What is said to the runs at work here: their inboxes, and the thread that looks after them.
 
 A message waits in the store until an entry of its run takes it. Of a run at work, this process keeps
-what it has seen so far (`Mail`). One thread per store (the `Postman`) looks a few times a second
+what it has seen so far (`Mail`). One thread per store (the `InboxPoller`) looks a few times a second
 whether there is something new, in one query for all runs; while a line of some run waits for a
 message, it is told of every commit and looks at once.
 
@@ -190,7 +190,7 @@ class Household(Protocol):
         ...
 
 
-class Postman:
+class InboxPoller:
     """Looks after the inboxes of the runs at work in this process."""
 
     def __init__(self, engine: Household) -> None:

@@ -29,7 +29,7 @@ from holdfast._runtime.execution.execution import Code, Execution
 from holdfast._runtime.execution.frames import Frame, current, here
 from holdfast._runtime.execution.operations import place
 from holdfast._runtime.execution.return_types import payload_reader
-from holdfast._runtime.inbox_poller import Postman
+from holdfast._runtime.inbox_poller import InboxPoller
 from holdfast._runtime.resources import overrides
 from holdfast._runtime.worker.recovery_pass import Untried
 from holdfast._stores import exports, lineage
@@ -127,8 +127,8 @@ __all__ = [
     "Flow",
     "Frame",
     "Heartbeat",
+    "InboxPoller",
     "Kept",
-    "Postman",
     "Settings",
     "Step",
     "Store",

@@ -203,7 +203,7 @@ def status_of(worker: Worker) -> ProcessStatus:
     places, trouble = worker.places(), worker.trouble
     since = None
     if trouble is not None:  # To the second: what has not changed is not said again.
-        since = float(int(time.time() - worker.lookout.silent_s()))
+        since = float(int(time.time() - worker.store_health.silent_s()))
     return ProcessStatus(
         name=worker.name,
         ready=trouble is None and not worker.draining,

@@ -21,7 +21,7 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Write
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
-from holdfast._runtime.commit.store_health import Lookout, is_unreachable
+from holdfast._runtime.commit.store_health import StoreHealth, is_unreachable
 from holdfast._stores.contract import Fenced
 from holdfast.errors import LeaseLost, StoreError
 
@@ -70,7 +70,7 @@ class Worker(Protocol):
     """A worker of this process: it watches whether the store answers."""
 
     @property
-    def lookout(self) -> Lookout:
+    def store_health(self) -> StoreHealth:
         """What it watches the store with."""
         ...
 
@@ -187,14 +187,14 @@ class Heartbeat:
         engine = self._engine
         working = [(run.run_no, run.lease.row.epoch) for run in executions]
         worker = engine.worker
-        with contextlib.nullcontext() if worker is None else worker.lookout.asking("pulse"):
+        with contextlib.nullcontext() if worker is None else worker.store_health.asking("pulse"):
             lost = set(engine.kept.pulse(engine.owner(), engine.facts(), working))
         for execution in executions:
             if execution.run_no in lost:
                 execution.stop(Unwind(LeaseLost(execution.run_id)), later=True)
 
     def _tell(self, error: Exception) -> None:
-        """Complain once, until it is over; a worker's own lookout has complained already."""
+        """Complain once, until it is over; a worker's own watch has complained already."""
         if not isinstance(error, StoreError):
             logs.failure("the pulse of this process failed", error=error)
         elif not self.failed and self._engine.worker is None:

@@ -24,7 +24,7 @@ SILENT_S = 3.0
 """After which a call without an answer is trouble."""
 
 
-class Lookout:
+class StoreHealth:
     """Remembers when the store last answered, and what went wrong since."""
 
     def __init__(self, name: str, url: str, is_closed: Callable[[], bool]) -> None:

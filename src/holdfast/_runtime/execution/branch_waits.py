@@ -104,7 +104,7 @@ def lingers(execution: Execution, request: Await) -> bool:
 def await_blocking(execution: Execution, request: Await) -> Message | None:
     """Wait in this thread."""
     if request.kind is not None:
-        execution.engine.postman.listen()
+        execution.engine.inbox_poller.listen()
     with execution.waits.wait(request, calling_line()) as wait:
         stays = lingers(execution, request)
         while True:
@@ -139,7 +139,7 @@ async def await_async(execution: Execution, request: Await) -> Message | None:
             loop.call_soon_threadsafe(rung.set)
 
     if request.kind is not None:
-        execution.engine.postman.listen()
+        execution.engine.inbox_poller.listen()
     with execution.waits.wait(request, calling_line()) as wait:
         wait.wake = wake
         stays = lingers(execution, request)

@@ -28,7 +28,7 @@ from holdfast._engine.values.durations import is_seconds
 from holdfast._runtime import log as logs, registry, worker_log
 from holdfast._runtime.clocks import CHANCE
 from holdfast._runtime.commit.listener import Bell
-from holdfast._runtime.commit.store_health import Lookout
+from holdfast._runtime.commit.store_health import StoreHealth
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import claim_entries
 from holdfast._runtime.execution.frames import current_task
@@ -87,7 +87,7 @@ class Worker:
         self.drain_s = drain_s
         self.taken = 0
         """Runs taken so far."""
-        self.lookout = Lookout(self.name, engine.kept.url, lambda: engine.closed)
+        self.store_health = StoreHealth(self.name, engine.kept.url, lambda: engine.closed)
         self._engine = engine
         self._given = None if flows is None else _checked(flows)
         self._queues = _named(queues)
@@ -128,7 +128,7 @@ class Worker:
     @property
     def trouble(self) -> Exception | None:
         """Why the store cannot be used, until it can again."""
-        return self.lookout.trouble
+        return self.store_health.trouble
 
     def works_on(self, run_id: str) -> bool:
         """Tell whether a run is in one of its places, or on its way there."""
@@ -197,7 +197,7 @@ class Worker:
                 "define them, or give flows=[…]"
             )
         engine = self._engine
-        with engine.doorway.taking():
+        with engine.admission_lock.taking():
             if engine.worker is not None:
                 raise UsageError(
                     f"the store {engine.kept.url} has a worker in this process already; give that "
@@ -298,10 +298,10 @@ class Worker:
 
     def _look(self, wanted: int) -> int:
         """Do what is due and take runs. One that is full only sees whether the store is there."""
-        if not wanted and not self.lookout.is_due():
+        if not wanted and not self.store_health.is_due():
             self._rounds.make()
             return 0
-        with self.lookout.asking("take"):
+        with self.store_health.asking("take"):
             self._rounds.make()
             if wanted:
                 return self._take(wanted)
@@ -369,7 +369,7 @@ class Worker:
     ) -> tuple[int, bool]:
         """Take and execute; returns how many, and whether a suspect was left out."""
         engine, slots = self._engine, self._slots
-        with engine.doorway.taking():
+        with engine.admission_lock.taking():
             at_work = {*slots.numbers(), *(execution.run_no for execution in engine.executing())}
             wanted = Wanted(
                 owner=engine.owner(),
