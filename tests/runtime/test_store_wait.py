@@ -55,6 +55,23 @@ def test_it_returns_when_a_worker_has_unloaded_the_run(store):
         assert store.wait("r", until=["completed", "failed"], timeout=10).result == "red"
 
 
+def test_a_wait_for_a_status_reads_no_journal(store, monkeypatch):
+    asks.submit("r")
+    loads: list[object] = []
+    load = store._backend.load
+
+    def counted(*given):
+        loads.append(given)
+        return load(*given)
+
+    monkeypatch.setattr(store._backend, "load", counted)
+    with pytest.raises(TimeoutError, match="still queued"):
+        store.wait("r", until="completed", timeout=0.05)
+    assert loads == []
+    assert store.wait("r", until="queued").status == "queued"
+    assert loads
+
+
 def test_a_function_of_the_run_says_until_when(store):
     handle = asks.start("r")
     run = store.wait("r", until=lambda run: store.questions(run_id=run.run_id), timeout="10s")

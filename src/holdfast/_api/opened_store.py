@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     WorkerViews = list[WorkerView]
     ScheduleViews = list[ScheduleView]
     Until = str | Sequence[str] | Callable[[RunView], object]
+    Condition = Callable[[RunView], object] | frozenset[Status]
 
 SETTLED_STATUSES = tuple(sorted(status.value for status in SETTLED))
 
@@ -225,14 +226,14 @@ class Store(Acting, Housekeeping):
         itself (completed, failed, cancelled, rolled_back or held). Raises TimeoutError when
         `timeout` is over, and RunEnded if the run has ended otherwise and cannot come to it.
         """
-        condition = _condition(until)
+        awaited = _awaited(until)
         refuse_in_a_loop("wait", run_id, "await store.aio.wait(…)")
         left_s = _patience(run_id, timeout)
         while True:
-            run, reached = _look(self, run_id, condition)
-            if reached:
+            run, status = _look(self, run_id, awaited)
+            if run is not None:
                 return run
-            self._backend.wait_for_change(left_s(run))
+            self._backend.wait_for_change(left_s(status))
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle to a run."""
@@ -324,48 +325,56 @@ class AwaitedStore:
         import asyncio
 
         engine = self._store._engine  # pyright: ignore[reportPrivateUsage]
-        condition, left_s = _condition(until), _patience(run_id, timeout)
+        awaited, left_s = _awaited(until), _patience(run_id, timeout)
         loop = asyncio.get_running_loop()
         with Bell(engine) as bell:
             while True:
-                look = loop.run_in_executor(engine.threads(), _look, self._store, run_id, condition)
-                run, reached = await look
-                if reached:
+                look = loop.run_in_executor(engine.threads(), _look, self._store, run_id, awaited)
+                run, status = await look
+                if run is not None:
                     return run
-                await bell.rings(left_s(run))
+                await bell.rings(left_s(status))
 
 
-def _condition(until: Until) -> Callable[[RunView], object]:
+def _awaited(until: Until) -> Condition:
+    """Return what is waited for: a function of the run, or statuses."""
     if callable(until):
         return until
     if not until or not isinstance(until, str | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"wait(until={until!r:.80}): a status, several, or a function of the run")
-    statuses = _statuses(until) or ()
-    return lambda run: run.status in statuses
+    return frozenset(_statuses(until) or ())
 
 
-def _look(
-    store: Store, run_id: str, condition: Callable[[RunView], object]
-) -> tuple[RunView, bool]:
-    """Return a run, and whether it fulfils the condition; raise if it never will."""
-    run = store.get(run_id)
-    if condition(run):
-        return run, True
-    if run.status in FINAL:
+def _look(store: Store, run_id: str, awaited: Condition) -> tuple[RunView | None, str]:
+    """Return a run once it is as awaited, and its status; raise if it never will be. For a status its
+    row is enough: the view of a long run takes time."""
+    from holdfast._operator.read import run_views
+
+    run: RunView | None
+    if callable(awaited):
+        run = store.get(run_id)
+        status, reached = run.status, bool(awaited(run))
+    else:
+        status = run_views.existing_row(store._backend, run_id).status.value  # pyright: ignore[reportPrivateUsage]
+        run = store.get(run_id) if status in awaited else None
+        reached = run is not None and run.status in awaited
+    if reached:
+        return run, status
+    if status in FINAL:
         why = "it will not come to what store.wait(…, until=…) waits for"
-        raise RunEnded(run_id, run.status, "store.wait", why)
-    return run, False
+        raise RunEnded(run_id, status, "store.wait", why)
+    return None, status
 
 
-def _patience(run_id: str, timeout: Duration | None) -> Callable[[RunView], float]:
+def _patience(run_id: str, timeout: Duration | None) -> Callable[[str], float]:
     """Return what says for how long to wait before the next look; it raises when time is over."""
     timeout_s = None if timeout is None else seconds(timeout, "wait(timeout=…)")
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
-    def left_s(run: RunView) -> float:
+    def left_s(status: str) -> float:
         left = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
         if left <= 0:
-            raise TimeoutError(f"run {run_id!r} is still {run.status} after {timeout_s:g} s")
+            raise TimeoutError(f"run {run_id!r} is still {status} after {timeout_s:g} s")
         return left
 
     return left_s
