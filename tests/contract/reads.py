@@ -201,7 +201,7 @@ class Reading(Ground):
     def test_a_store_that_lost_commits_refuses_effects_until_adopted(self) -> None:
         self.store.start(new_run("r"), None)
         assert self.store.regression() is None
-        assert self.store.adopted_through() == 0
+        assert self.store.accepted_through() == 0
         store = self.lose_commits("r")
         assert store.regression()
         owner = store.register_owner()
@@ -211,8 +211,8 @@ class Reading(Ground):
             store.append([Write(lease, [intent()])])
         outcomes = store.append([Write(lease, [step("t")]), Write(lease, [intent()])])
         assert [type(outcome) for outcome in outcomes] == [Committed, Broken]
-        store.adopt("me")
+        store.accept_data_loss("me")
         assert store.regression() is None
-        assert store.adopted_through() >= lease.row.run_no
+        assert store.accepted_through() >= lease.row.run_no
         assert isinstance(store.append([Write(lease, [intent()])])[0], Committed)
         store.close()

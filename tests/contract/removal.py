@@ -18,7 +18,7 @@ from holdfast._engine.journal.changes import (
 )
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
-from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, RunRow, Write, etag_of
+from holdfast._engine.journal.rows import Account, Lease, Memo, Message, RunRow, Write, etag_of
 from holdfast._stores.contract import (
     LOST_END,
     Busy,
@@ -100,15 +100,15 @@ class Forgetting(Ground):
         lease = self.started_run()
         asked = question("r", "q", to="ops")
         self.store.append([Write(lease, [step()], changes=[OpenQuestion(asked)])])
-        pot = self.store.put_pot(Pot("r", 5, steps=3, spent_steps=2))
+        account = self.store.put_account(Account("r", 5, steps=3, spent_steps=2))
         run = self.store.whole(self.row())
-        assert (run.questions, run.pot) == ([asked], pot)
+        assert (run.questions, run.account) == ([asked], account)
         target = self.open_store("target")
         assert target.put_whole(run)
-        assert (target.questions(), target.pot("r")) == ([asked], pot)
+        assert (target.questions(), target.account("r")) == ([asked], account)
         row = target.get("r")
         assert row is not None
-        assert (target.whole(row).questions, target.whole(row).pot) == ([asked], pot)
+        assert (target.whole(row).questions, target.whole(row).account) == ([asked], account)
         assert target.verify() == []
         target.close()
 
@@ -117,7 +117,7 @@ class Forgetting(Ground):
         new = new_run(run_id, tags='{"team":"a"}')
         lease = self.store.start(new, self.owner).lease
         assert lease is not None
-        self.store.put_pot(Pot(run_id, 1, steps=5))
+        self.store.put_account(Account(run_id, 1, steps=5))
         self.store.post(run_id, Message("m1", "signal", "me", 1, b"{}"))
         self.store.post(run_id, Message("m2", "signal", "me", 1, b"{}"))
         claim = ClaimKey("pay", run_id, "e", A)
@@ -146,7 +146,7 @@ class Forgetting(Ground):
         assert (left.input_digest, left.flow, left.last_seq) == (A, "f", row.last_seq)
         assert self.store.messages(row.run_no) == []
         assert self.store.key("pay", "r") is None
-        assert self.store.pot("r") is None
+        assert self.store.account("r") is None
         assert self.store.questions() == []
         # A row that was read before: its run is removed, and not damaged.
         for read in (
@@ -160,13 +160,13 @@ class Forgetting(Ground):
         assert self.store.entry(row.run_no, 1) is None
         whole = self.store.whole(left)
         assert (whole.entries, dict(whole.chunks), whole.keys) == ([], {}, [])
-        assert (whole.messages, whole.questions, whole.pot) == ([], [], None)
+        assert (whole.messages, whole.questions, whole.account) == ([], [], None)
         assert self.store.verify() == []
         assert self.store.verify(["r"]) == []
         assert self.row("other") == other
         assert self.store.load(other)[0].kind is Kind.RUN_STARTED
         assert self.store.key("pay", "other") is not None
-        assert self.store.pot("other") is not None
+        assert self.store.account("other") is not None
         assert len(self.store.messages(other.run_no)) == 2
         memo = self.store.memo("s", "r")
         assert memo is not None  # A memory is not the run's own.
@@ -204,7 +204,7 @@ class Forgetting(Ground):
         try:
             for run_ids in (None, ["r"]):
                 assert LOST_END in [found.what for found in store.verify(run_ids)]
-            store.adopt("me")
+            store.accept_data_loss("me")
             assert LOST_END not in [found.what for found in store.verify()]
         finally:
             store.close()
@@ -417,9 +417,9 @@ class Forgetting(Ground):
     def test_removal_stays_in_its_namespace(self) -> None:
         other = self.open_store("other")
         theirs = other.start(new_run("r", digest=B), None).row
-        other.put_pot(Pot("r", 1, steps=1))
+        other.put_account(Account("r", 1, steps=1))
         assert self.store.forget(self._ended(), 99)
         assert other.get("r") == theirs
-        assert other.pot("r") is not None
+        assert other.account("r") is not None
         assert other.verify() == []
         other.close()

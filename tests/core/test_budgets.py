@@ -1,4 +1,4 @@
-"""Budgets, pure: amounts, and that the pot never knows of less than was spent, whatever dies."""
+"""Budgets, pure: amounts, and that the account never knows of less than was spent, whatever dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from holdfast._engine.journal.changes import Exhausted, Spend, is_exhausted, spent
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.rows import Change, Pot, Write
+from holdfast._engine.journal.rows import Account, Change, Write
 from holdfast._engine.scripts.attempts import started
 from holdfast._engine.scripts.requests import (
     Append,
@@ -36,7 +36,7 @@ from holdfast._features.budgets.model import (
     dollars,
     limits_of,
     nanos,
-    new_pot,
+    new_account,
 )
 from holdfast.errors import RunHeld, UsageError
 
@@ -113,7 +113,7 @@ def test_limits_are_whole_numbers():
     limits = {"usd_nanos": 30 * CENT, "tokens": 10, "steps": 2, "wall_us": 3_600_000_000}
     assert limits_of(budget) == limits
     assert limits_of(Budget(wall="1h")) == {"wall_us": 3_600_000_000}
-    assert new_pot("r", limits, 5) == Pot("r", 5, 30 * CENT, 10, 2, 3_600_000_000)
+    assert new_account("r", limits, 5) == Account("r", 5, 30 * CENT, 10, 2, 3_600_000_000)
 
 
 def test_tokens_are_priced_by_the_million():
@@ -128,17 +128,17 @@ def test_tokens_are_priced_by_the_million():
 
 
 class Till:
-    """A pot as a store keeps it, and what was really spent outside."""
+    """An account as a store keeps it, and what was really spent outside."""
 
     def __init__(self, limit: int) -> None:
-        self.pot = Pot("r", 0, usd_nanos=limit)
+        self.account = Account("r", 0, usd_nanos=limit)
         self.spent_outside = 0
         self.settled = 0
         self.reserved_by_the_dead = 0
 
     def attempt(self, declared: int, actual: int, dies: str) -> bool:
-        """Pay for one attempt that dies before, after or never; False if the pot refused it."""
-        gate = BudgetGate(Spending(self.pot), "s", declared)
+        """Pay for one attempt that dies before, after or never; False if the account refused it."""
+        gate = BudgetGate(Spending(self.account), "s", declared)
         call = call_with(gate)
         if dies == "before":
             return True
@@ -156,7 +156,7 @@ class Till:
             return True
         call.attempt.usage = {"cost": actual / NANOS}
         for rest in settlement(gate, call):
-            self.pot = spent(self.pot, rest)
+            self.account = spent(self.account, rest)
         self.settled += actual
         return True
 
@@ -179,11 +179,11 @@ class Till:
             assert not gate.changes(request)
         for spend in request.changes:
             assert isinstance(spend, Spend)
-            if is_exhausted(self.pot, spend, 0):
+            if is_exhausted(self.account, spend, 0):
                 for gate in request.call.gates:
                     gate.withdrawn(write_of(request.changes))
-                return Wrote(refused=Exhausted(self.pot))
-            self.pot = spent(self.pot, spend)
+                return Wrote(refused=Exhausted(self.account))
+            self.account = spent(self.account, spend)
         return Wrote()
 
 
@@ -198,17 +198,17 @@ def played(limit: int, attempts: list[Any]) -> tuple[Till, int]:
         went_on = till.attempt(declared, int(declared * share), dies)
         if not went_on and raises:
             highest += 50 * CENT
-            till.pot.usd_nanos = highest
+            till.account.usd_nanos = highest
     return till, highest
 
 
 def check(till: Till, highest: int) -> None:
-    assert till.pot.spent_usd_nanos == till.settled + till.reserved_by_the_dead
-    assert till.spent_outside <= till.pot.spent_usd_nanos <= highest
+    assert till.account.spent_usd_nanos == till.settled + till.reserved_by_the_dead
+    assert till.spent_outside <= till.account.spent_usd_nanos <= highest
 
 
 @given(CENTS, ATTEMPTS)
-def test_whatever_dies_the_pot_knows_of_all_that_was_spent_and_the_limit_holds(limit, attempts):
+def test_whatever_dies_the_account_knows_of_all_that_was_spent_and_the_limit_holds(limit, attempts):
     check(*played(limit, attempts))
 
 
@@ -233,7 +233,7 @@ def call_with(gate: BudgetGate, **fields: Any) -> StepCall:
 
 def reserving(cost_nanos: int, **fields: Any) -> tuple[BudgetGate, StepCall]:
     """Return a gate that has reserved so much for an attempt, and the call."""
-    gate = BudgetGate(Spending(Pot("r", 0)), "s", cost_nanos)
+    gate = BudgetGate(Spending(Account("r", 0)), "s", cost_nanos)
     call = call_with(gate, **fields)
     reserve(gate, call)
     return gate, call
@@ -250,13 +250,13 @@ def reserve(gate: BudgetGate, call: StepCall) -> None:
 
 
 def settlement(gate: BudgetGate, call: StepCall) -> list[Spend]:
-    """Return what a write behind the start takes from the pot."""
+    """Return what a write behind the start takes from the account."""
     found = gate.changes(Append(call, [Note(Kind.STEP_IN_DOUBT)]))
     return [change for change in found if isinstance(change, Spend)]
 
 
 def test_an_attempt_costs_what_it_reports_or_else_what_it_declares():
-    unreserved = BudgetGate(Spending(Pot("r", 0)), "s", 30)
+    unreserved = BudgetGate(Spending(Account("r", 0)), "s", 30)
     assert settlement(unreserved, call_with(unreserved)) == []
     assert settlement(*reserving(30, begun=True)) == [], "the reservation is what it cost"
     [free] = settlement(*reserving(30 * CENT, begun=True, usage={"cost": 0}))
@@ -293,9 +293,9 @@ def test_a_settlement_that_was_not_written_goes_with_the_next_one():
 
 
 def test_a_branch_waits_only_for_what_others_have_reserved():
-    spending, pot = Spending(Pot("r", 0, usd_nanos=CENT)), Pot("r", 0, usd_nanos=CENT)
+    spending, account = Spending(Account("r", 0, usd_nanos=CENT)), Account("r", 0, usd_nanos=CENT)
     gate, other = BudgetGate(spending, "s", CENT), BudgetGate(spending, "t", CENT)
-    full = msgspec.structs.replace(pot, spent_usd_nanos=CENT)
+    full = msgspec.structs.replace(account, spent_usd_nanos=CENT)
     call = call_with(gate)
 
     def poll() -> Poll:

@@ -12,7 +12,7 @@ from holdfast import Watchdog
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import Status
-from holdfast._engine.journal.rows import GENESIS, Lease, Pot, RunRow, Write, apply
+from holdfast._engine.journal.rows import GENESIS, Account, Lease, RunRow, Write, apply
 from holdfast._features.watchdog.model import Limits, decided, finding_write, noted_in, read, told
 from holdfast._features.watchdog.partial_failure import partial_failure
 from holdfast._features.watchdog.repeated_actions import duplicate_action, looping
@@ -355,20 +355,20 @@ def test_a_limit_is_seen_coming_a_quarter_of_an_hour_ahead(calls, dollars):
 
 def test_the_budget_of_the_family_is_a_limit_too():
     past = spending([0.1] * 3)
-    pot = Pot("r", START_US, usd_nanos=10**9, spent_usd_nanos=900_000_000)
-    [found] = runaway_cost(past.seen(pot=pot))
+    account = Account("r", START_US, usd_nanos=10**9, spent_usd_nanos=900_000_000)
+    [found] = runaway_cost(past.seen(account=account))
     assert "$0.90 of $1.00" in found.text
     assert found.severity == "info"  # The budget stops it by itself.
-    pot.usd_nanos = 100 * 10**9
-    assert not list(runaway_cost(past.seen(pot=pot)))
+    account.usd_nanos = 100 * 10**9
+    assert not list(runaway_cost(past.seen(account=account)))
 
 
 @given(st.integers(1, 79), st.integers(2, 20))
 def test_a_short_run_within_its_budget_is_healthy(percent, calls):
     """At its pace the rest would be gone in minutes; but so will the run."""
     past = spending([0.1] * calls)
-    pot = Pot("r", START_US, usd_nanos=10**9, spent_usd_nanos=percent * 10**7)
-    assert not list(runaway_cost(past.seen(pot=pot)))
+    account = Account("r", START_US, usd_nanos=10**9, spent_usd_nanos=percent * 10**7)
+    assert not list(runaway_cost(past.seen(account=account)))
 
 
 @given(st.integers(1, 30), st.integers(3, 20))

@@ -223,7 +223,7 @@ def test_an_attempt_is_counted_once():
 
 def test_what_was_not_called_is_no_attempt():
     found = counted(
-        outcome(Kind.STEP_IN_DOUBT, body=b'{"why":"adopted"}'),
+        outcome(Kind.STEP_IN_DOUBT, body=b'{"why":"data_loss"}'),
         outcome(Kind.STEP_IN_DOUBT, body=b'{"why":"key_expired"}'),
         outcome(Kind.SKIPPED_DUPLICATE),
         outcome(Kind.STEP_SETTLED, body=b'{"outcome":"done"}'),

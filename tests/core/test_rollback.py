@@ -78,10 +78,10 @@ def test_what_each_record_comes_to():
     journal.step(Kind.STEP_SETTLED, "settled", 6, **BY_HAND)
     intent(journal, "open", 7)
     # One whose intent was lost with the tail of a store.
-    journal.step(Kind.STEP_IN_DOUBT, "adopted", 8, why="adopted", ended=True, args={})
-    journal.step(Kind.STEP_SETTLED, "adopted", 8, **BY_HAND)
+    journal.step(Kind.STEP_IN_DOUBT, "data_loss", 8, why="data_loss", ended=True, args={})
+    journal.step(Kind.STEP_SETTLED, "data_loss", 8, **BY_HAND)
     assert fates(journal.fold()) == [
-        ("adopted", "stays"),
+        ("data_loss", "stays"),
         ("open", "in_doubt"),
         ("settled", "undo"),
         ("given_up", "unknown"),

@@ -791,7 +791,7 @@ def test_a_key_that_cannot_be_had_is_a_conflict_live_and_replayed(key, said):
 
 def adopted(on_doubt: Any) -> StepCall:
     call = effect(on_doubt, key="k")
-    call.adopted = True
+    call.after_data_loss = True
     return call
 
 

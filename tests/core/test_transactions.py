@@ -31,7 +31,7 @@ from holdfast.errors import KeyConflict, NotSerializable, RunHeld, StepFailed, U
 DIGEST = b"d" * 16
 
 
-def call_of(key: str | None = None, *, adopted: bool = False, **spec: Any) -> StepCall:
+def call_of(key: str | None = None, *, after_data_loss: bool = False, **spec: Any) -> StepCall:
     return StepCall(
         Spec("book", effect=True, transaction=True, **spec),
         "book",
@@ -39,7 +39,7 @@ def call_of(key: str | None = None, *, adopted: bool = False, **spec: Any) -> St
         DIGEST,
         key or "hf_1",
         key,
-        adopted=adopted,
+        after_data_loss=after_data_loss,
     )
 
 
@@ -105,7 +105,7 @@ def test_one_request_and_nothing_before_it() -> None:
 
 
 def test_a_lost_tail_took_its_writes_along_so_there_is_no_doubt() -> None:
-    assert Hand(Transacted("booked")).drive(call_of(adopted=True)) == "booked"
+    assert Hand(Transacted("booked")).drive(call_of(after_data_loss=True)) == "booked"
 
 
 def test_an_error_is_a_failure_with_its_start() -> None:

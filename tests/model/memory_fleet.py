@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._engine.journal.lifecycle import CLAIMABLE, HeldReason, Status
-from holdfast._engine.journal.rows import Applied, Lease, Pot, Question, RunRow, Write, apply
+from holdfast._engine.journal.rows import Account, Applied, Lease, Question, RunRow, Write, apply
 from holdfast._stores import claim_rules, lineage, queue_limits
 from holdfast._stores.contract import (
     Fenced,
@@ -60,8 +60,8 @@ class MemoryFleet:
         def questions(
             self, run_id: str | None = None, limit: int = 1000
         ) -> builtins.list[Question]: ...
-        def pot(self, root: str) -> Pot | None: ...
-        def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot: ...
+        def account(self, root: str) -> Account | None: ...
+        def put_account(self, account: Account, *, only_new: bool = False) -> Account: ...
 
     # -- pulses --------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class MemoryFleet:
                     for message in world.inboxes.get(row.run_no, ())
                 ],
                 self.questions(row.run_id),
-                self.pot(row.run_id),
+                self.account(row.run_id),
             )
 
     def put_whole(self, run: WholeRun) -> bool:
@@ -312,8 +312,8 @@ class MemoryFleet:
             )
             for question in run.questions:
                 self.world.beside.questions[run_no, question.name] = question
-            if run.pot is not None:
-                self.put_pot(run.pot, only_new=True)
+            if run.account is not None:
+                self.put_account(run.account, only_new=True)
             self.world.committed()
             return True
 

@@ -1,4 +1,4 @@
-"""What a memory store keeps beside the journals: questions, pots, memories; and messages."""
+"""What a memory store keeps beside the journals: questions, accounts, memories; and messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast._engine.journal import changes
 from holdfast._engine.journal.lifecycle import ENDED
-from holdfast._engine.journal.rows import Memo, Message, MessageRow, Pot, Question, RunRow
+from holdfast._engine.journal.rows import Account, Memo, Message, MessageRow, Question, RunRow
 from holdfast._engine.telemetry.measures import Measure
 from holdfast._stores import claim_rules, lineage, measure_rows
 from holdfast._stores.contract import Measured, Posted
@@ -26,7 +26,7 @@ class Beside:
 
     def __init__(self) -> None:
         self.questions: dict[tuple[int, str], Question] = {}
-        self.pots: dict[tuple[str, str], Pot] = {}
+        self.accounts: dict[tuple[str, str], Account] = {}
         self.memos: dict[tuple[str, str, str], Memo] = {}
         self.measures: dict[tuple[str, int, str, str], Measure] = {}
 
@@ -113,7 +113,7 @@ class MemoryBeside:
             return self._message_row(*at)
         if table == "inbox_end":
             return len(world.inboxes.get(at[0], ()))
-        rows: dict[Any, Any] = world.beside.pots if table == "pots" else world.beside.memos
+        rows: dict[Any, Any] = world.beside.accounts if table == "accounts" else world.beside.memos
         return rows.get((self.namespace, *at))
 
     def _message_row(self, run_no: int, message_id: str) -> MessageRow | None:
@@ -140,8 +140,8 @@ class MemoryBeside:
                     del world.beside.questions[place]
         elif table == "questions":
             world.beside.questions[at[0], at[1]] = msgspec.structs.replace(row)
-        elif table == "pots":
-            world.beside.pots[self.namespace, at[0]] = row
+        elif table == "accounts":
+            world.beside.accounts[self.namespace, at[0]] = row
         elif table == "memos":
             world.beside.memos[self.namespace, at[0], at[1]] = row
 
@@ -161,7 +161,7 @@ class MemoryBeside:
         memos[at] = changes.next_memo(memo, memos.get(at), at_us)
         return msgspec.structs.replace(memos[at])
 
-    # -- questions, pots, memories -------------------------------------------------------------
+    # -- questions, accounts, memories -------------------------------------------------------------
 
     def questions(self, run_id: str | None = None, limit: int = 1000) -> builtins.list[Question]:
         with self.world.lock:
@@ -173,17 +173,19 @@ class MemoryBeside:
             ]
         return sorted(found, key=lambda it: (it.asked_us, it.run_id, it.name))[:limit]
 
-    def pot(self, root: str) -> Pot | None:
-        pot = self.world.beside.pots.get((self.namespace, root))
-        return None if pot is None else msgspec.structs.replace(pot)
+    def account(self, root: str) -> Account | None:
+        account = self.world.beside.accounts.get((self.namespace, root))
+        return None if account is None else msgspec.structs.replace(account)
 
-    def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot:
+    def put_account(self, account: Account, *, only_new: bool = False) -> Account:
         with self.world.lock:
             self._check_open()
-            before = self.world.beside.pots.get((self.namespace, pot.root))
+            before = self.world.beside.accounts.get((self.namespace, account.root))
             if before is None or not only_new:
-                before = changes.new_limits(pot, before)
-                self.world.beside.pots[self.namespace, pot.root] = msgspec.structs.replace(before)
+                before = changes.new_limits(account, before)
+                self.world.beside.accounts[self.namespace, account.root] = msgspec.structs.replace(
+                    before
+                )
                 self.world.committed()
             return msgspec.structs.replace(before)
 
@@ -311,7 +313,7 @@ class MemoryBeside:
             world.keys = {at: key for at, key in world.keys.items() if key.run_no != run_no}
             questions = world.beside.questions
             world.beside.questions = {at: it for at, it in questions.items() if at[0] != run_no}
-            world.beside.pots.pop((self.namespace, row.run_id), None)
+            world.beside.accounts.pop((self.namespace, row.run_id), None)
             world.rows[run_no] = claim_rules.deleted(now, at_us)
             world.committed()
             return True

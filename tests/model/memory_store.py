@@ -76,7 +76,7 @@ class MemoryWorld:
         self.dead: set[int] = set()
         self.commits = 0
         self.lost: str | None = None
-        self.adopted_through = 0
+        self.accepted_through = 0
         self.fleet = Fleet()
         self.beside = Beside()
 
@@ -129,14 +129,14 @@ class MemoryStore(MemoryFleet, MemoryBeside):
     def schema_version(self) -> int | None:
         return None
 
-    def adopted_through(self) -> int:
-        return self.world.adopted_through
+    def accepted_through(self) -> int:
+        return self.world.accepted_through
 
-    def adopt(self, actor: str) -> str:
+    def accept_data_loss(self, actor: str) -> str:
         with self.world.lock:
             accepted = self.world.lost or "nothing was missing"
             self.world.lost = None
-            self.world.adopted_through = len(self.world.rows)
+            self.world.accepted_through = len(self.world.rows)
             self.world.committed()
             return accepted
 

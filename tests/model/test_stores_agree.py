@@ -26,7 +26,7 @@ from holdfast._engine.journal.changes import (
 )
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.lifecycle import ENDED, Status
-from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, Write
+from holdfast._engine.journal.rows import Account, Lease, Memo, Message, Question, Write
 from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._features.retention import store as sweeping
 from holdfast._stores.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
@@ -85,8 +85,8 @@ memos = st.builds(
     st.sampled_from([None, None, 1_700_000_020_000_000, 5]),
     run_id=st.sampled_from([None, "a"]),
 )
-pots = st.builds(
-    Pot,
+accounts = st.builds(
+    Account,
     st.sampled_from(IDS),
     st.sampled_from([5, 1_700_000_000_000_000]),
     usd_nanos=st.sampled_from([None, 5]),
@@ -312,9 +312,9 @@ class Stores(RuleBasedStateMachine):
     def post(self, process, run_id, message):
         self.both(process, lambda store: store.post(run_id, Message(message, "s", "me", 1, b"{}")))
 
-    @rule(process=processes, pot=pots, only_new=st.booleans())
-    def put_pot(self, process, pot, only_new):
-        self.both(process, lambda store: store.put_pot(pot, only_new=only_new))
+    @rule(process=processes, account=accounts, only_new=st.booleans())
+    def put_account(self, process, account, only_new):
+        self.both(process, lambda store: store.put_account(account, only_new=only_new))
 
     @rule(process=processes, memo=memos, expected=st.sampled_from([None, 0, 1, 2]))
     def put_memo(self, process, memo, expected):
@@ -398,7 +398,7 @@ class Stores(RuleBasedStateMachine):
             return
         self.both(process, lambda store: store.messages(model.run_no))
         self.both(process, lambda store: store.questions(run_id))
-        self.both(process, lambda store: store.pot(run_id))
+        self.both(process, lambda store: store.account(run_id))
         whole, _ = self.both(process, lambda store: store.load(model))
         if model.deleted_us is not None:
             assert whole == []

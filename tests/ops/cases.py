@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast._engine.journal.entries import Draft, Kind
-from holdfast._engine.journal.rows import Lease, Pot, Write
+from holdfast._engine.journal.rows import Account, Lease, Write
 from holdfast._operator.act import cancellation, run_decisions, run_rollback
 from holdfast.types import Failed
 from tests.model.memory_store import MemoryStore
@@ -121,7 +121,7 @@ def held_in_doubt_after_an_interrupt(store: MemoryStore):
 @case
 def held_in_doubt_in_an_adopted_store(store: MemoryStore):
     journal = Journal(store, "r").step("quote")
-    journal.write(journal.first_doubt("charge", why="adopted", ended=True))
+    journal.write(journal.first_doubt("charge", why="data_loss", ended=True))
     journal.held("in_doubt", "", "charge")
 
 
@@ -235,7 +235,7 @@ def held_because_it_was_moved(store: MemoryStore):
 def held_for_its_budget(store: MemoryStore):
     limits = {"usd_nanos": 10**9, "wall_us": 3_600_000_000}
     spent = {"spent_usd_nanos": 900_000_000, "spent_tokens": 1200, "spent_steps": 3}
-    store.put_pot(Pot("r", store.now_us(), **limits, **spent))
+    store.put_account(Account("r", store.now_us(), **limits, **spent))
     detail = "think#4 was not executed: $0.90 of $1.00 is spent, and it may cost $0.30"
     action = "holdfast set-budget r --usd 2.00"
     Journal(store, "r").step("search").held("budget", detail, "think#4", actions=(action,))

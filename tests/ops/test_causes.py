@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._engine.journal.rows import Pot
+from holdfast._engine.journal.rows import Account
 from holdfast._operator.act import cancellation
 from holdfast._operator.explain.causes import causes, held_in
 from holdfast._operator.explain.status_report import explain
@@ -36,7 +36,7 @@ def quarantined(store: Store, run_id: str) -> None:
 
 
 def for_its_budget(store: Store, run_id: str) -> None:
-    store.put_pot(Pot("r", store.now_us(), usd_nanos=10**9, spent_usd_nanos=3 * 10**9))
+    store.put_account(Account("r", store.now_us(), usd_nanos=10**9, spent_usd_nanos=3 * 10**9))
     actions = (f"holdfast set-budget {run_id} --usd 2.00",)
     detail = "mail was not executed: $1.00 of $1.00 is spent; the budget is that of run 'r'"
     child(store, run_id).held("budget", detail, "mail", actions=actions)
@@ -132,7 +132,7 @@ def test_a_cause_below_a_child_that_waits_is_found(store: Store):
 
 def test_a_budget_whose_root_has_ended_is_raised_by_the_run_that_is_held(store: Store):
     Journal(store, "r", flow="report").completed()
-    store.put_pot(Pot("r", store.now_us(), usd_nanos=10**9, spent_usd_nanos=10**9))
+    store.put_account(Account("r", store.now_us(), usd_nanos=10**9, spent_usd_nanos=10**9))
     for_its_budget(store, "r::write")
     commands = [it.command for it in explain(store, "r::write").actions]
     assert "holdfast set-budget r::write --usd 2.00" in commands

@@ -416,7 +416,7 @@ def test_a_store_that_lost_commits_is_not_copied(
 
 def test_a_run_whose_store_lost_commits_ends_where_it_is(pair: Pair) -> None:
     report.with_options(store=pair.source).submit("r", "tea")
-    pair.source._backend.adopt("ann")
+    pair.source._backend.accept_data_loss("ann")
 
     assert pair.copy()["r"].fate is Fate.STAYS
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast._stores.sqlite import sqlite_verify
+from holdfast._stores.sql.database import Snapshot
+from holdfast._stores.sqlite.sqlite_database import Database
 from tests.torture import plants, scenes
 
 SEEDS = range(1, 41)
@@ -55,15 +54,13 @@ def test_checks_that_see_more_than_one_state_are_found(
 ) -> None:
     """What others commit while the store is verified is taken for damage."""
 
-    @contextlib.contextmanager
-    def snapshot(database: Any, progress: Any) -> Generator[Any]:
+    def snapshot(database: Database, work: Any, progress: Any) -> Any:
         def read(name: str, values: Any = ()) -> Any:
             return database.read(name, values)
 
-        with database.reader() as connection:
-            yield sqlite_verify.Snapshot(read, lambda name: iter(read(name)), progress), connection
+        return work(Snapshot(read, lambda name: iter(read(name)), progress, lambda _state: ()))
 
-    monkeypatch.setattr(sqlite_verify, "snapshot", snapshot)
+    monkeypatch.setattr(Database, "snapshot", snapshot)
     assert found("signals", "beside the runs, verify: ", tmp_path)
 
 

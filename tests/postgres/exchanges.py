@@ -25,7 +25,7 @@ from holdfast._engine.journal.changes import (
     TakeMessage,
 )
 from holdfast._engine.journal.entries import Draft, Kind
-from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, RunRow, Write
+from holdfast._engine.journal.rows import Account, Lease, Memo, Message, Question, RunRow, Write
 from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._features.measures.model import MINUTE_US
 from holdfast._stores.contract import (
@@ -537,7 +537,7 @@ class Letters(Appending):
     def prepare(self) -> None:
         super().prepare()
         self.bench.store.start(new_run(f"{self.run_id}-other"), None)
-        self.bench.store.put_pot(Pot(self.run_id, 1, steps=10))
+        self.bench.store.put_account(Account(self.run_id, 1, steps=10))
         self.bench.steady()
 
     def write(self) -> Write:
@@ -564,12 +564,12 @@ class Letters(Appending):
     def beside(self) -> tuple[int, int, int, int]:
         """Return how often each part of the write is there."""
         truth = self.bench.truth
-        memo, pot = truth.memo("s", self.run_id), truth.pot(self.run_id)
-        assert pot is not None
+        memo, account = truth.memo("s", self.run_id), truth.account(self.run_id)
+        assert account is not None
         return (
             len(truth.inbox(self.bench.row(f"{self.run_id}-other").run_no)),
             len(truth.questions(self.run_id)),
-            pot.spent_steps,
+            account.spent_steps,
             0 if memo is None else memo.version,
         )
 
@@ -588,24 +588,24 @@ class SpendAlone(Letters):
         assert self.beside() in ((0, 0, 0, 0), (1, 1, 1, 1))
 
 
-class PotLimits(Exchange):
+class AccountLimits(Exchange):
     """What a family may spend."""
 
     def prepare(self) -> None:
-        self.bench.store.put_pot(Pot(self.run_id, 1, steps=1, spent_steps=1))
+        self.bench.store.put_account(Account(self.run_id, 1, steps=1, spent_steps=1))
         self.bench.steady()
 
     def act(self) -> Any:
-        return self.bench.store.put_pot(Pot(self.run_id, 9, steps=5))
+        return self.bench.store.put_account(Account(self.run_id, 9, steps=5))
 
-    def check(self, told: Pot) -> None:
-        assert told == self.bench.truth.pot(self.run_id)
-        assert told == Pot(self.run_id, 1, steps=5, spent_steps=1)
+    def check(self, told: Account) -> None:
+        assert told == self.bench.truth.account(self.run_id)
+        assert told == Account(self.run_id, 1, steps=5, spent_steps=1)
 
     def check_unknown(self) -> None:
-        pot = self.bench.truth.pot(self.run_id)
-        assert pot is not None
-        assert pot.steps in {1, 5}
+        account = self.bench.truth.account(self.run_id)
+        assert account is not None
+        assert account.steps in {1, 5}
 
 
 class Memory(Exchange):
@@ -661,7 +661,7 @@ class Forget(Exchange):
         lease = self.bench.started(self.run_id)
         store = self.bench.store
         store.post(self.run_id, Message("m", "signal", "me", 1, b"{}"))
-        store.put_pot(Pot(self.run_id, 1))
+        store.put_account(Account(self.run_id, 1))
         claim = ClaimKey("pay", f"key of {self.run_id}", "e", A)
         store.append([Write(lease, [intent()], [(1, b'"chunk"')], changes=[claim])])
         store.append([Write(lease, [entry(Kind.RUN_COMPLETED)])])
@@ -687,7 +687,7 @@ class Forget(Exchange):
         return [
             bool(truth.load(row)),
             bool(truth.messages(row.run_no)),
-            truth.pot(self.run_id) is not None,
+            truth.account(self.run_id) is not None,
             truth.key("pay", f"key of {self.run_id}") is not None,
         ]
 
@@ -716,7 +716,7 @@ EXCHANGES: dict[str, type[Exchange]] = {
     "limits": QueueLimits,
     "letters and more": Letters,
     "letters without an entry": SpendAlone,
-    "limits of a pot": PotLimits,
+    "limits of an account": AccountLimits,
     "memory": Memory,
     "measures": MeasuresKept,
     "forget": Forget,

@@ -78,7 +78,7 @@ BEGIN
     EXECUTE format('ALTER SEQUENCE holdfast.%I RESTART', name);
   END LOOP;
   IF to_regclass('holdfast.store') IS NOT NULL THEN
-    INSERT INTO holdfast.store (store_id, incarnation, adopted_through, lost)
+    INSERT INTO holdfast.store (store_id, incarnation, accepted_through, lost)
     VALUES (replace(gen_random_uuid()::text, '-', ''), 1, 0, NULL);
   END IF;
 END $$

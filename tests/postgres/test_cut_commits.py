@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Done, effect, flow, step
 from holdfast._stores.locate import open_store
-from holdfast._stores.postgres.notify import Teller
+from holdfast._stores.postgres.notifications import Teller
 from holdfast.errors import HoldfastError, RunHeld, StoreFailed
 from tests.postgres.exchanges import EXCHANGES, Bench, play, play_late
 from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Proxy

@@ -11,13 +11,13 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast._engine.journal.changes import TakeMessage, posted
+from holdfast._engine.journal.changes import TakeMessage, inbox_lock, posted
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.rows import Lease, Message, Pot, Write
+from holdfast._engine.journal.rows import Account, Lease, Message, Write
+from holdfast._stores import row_codec
 from holdfast._stores.contract import Committed, Posted, Store
 from holdfast._stores.locate import open_store
 from holdfast._stores.postgres import server_connection as link_module
-from holdfast._stores.postgres.postgres_side_tables import inbox_lock, message_values
 from holdfast._stores.postgres.server_connection import Link
 from tests.contract.store_contract import entry, new_run, step
 from tests.crash.harness import World, wait_for
@@ -51,7 +51,7 @@ def test_processes_that_write_to_each_other_never_wait_in_a_circle(
         for part in range(2):
             store.start(new_run(f"{name}-{part}"), None)
     shared = 2 * ROUNDS * len(NAMES) // SHARED_EVERY
-    store.put_pot(Pot("all", 1, steps=shared))
+    store.put_account(Account("all", 1, steps=shared))
     scripts = [
         world.start(SCRIPT, name, NAMES[at - 2], NAMES[at - 1], ROUNDS)
         for at, name in enumerate(NAMES)
@@ -69,10 +69,10 @@ def test_processes_that_write_to_each_other_never_wait_in_a_circle(
             letters = [message for message, _ in store.messages(row.run_no)]
             assert Counter(message.actor for message in letters) == expected
             assert [message.number for message in letters] == list(range(1, len(letters) + 1))
-    pot, memo = store.pot("all"), store.memo("s", "all")
-    assert pot is not None
+    account, memo = store.account("all"), store.memo("s", "all")
+    assert account is not None
     assert memo is not None
-    assert (pot.spent_steps, memo.version) == (shared, shared)
+    assert (account.spent_steps, memo.version) == (shared, shared)
     assert store.verify() == []
     ((deadlocks,),) = postgres_server.execute(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()",
@@ -112,8 +112,9 @@ def test_messages_that_arrive_together_have_different_numbers(
     first = msgspec.structs.replace(MESSAGE, message_id="first")
     with ThreadPoolExecutor(1) as threads:
         with Link.connect(postgres_url, autocommit=True) as link, link.writing():
-            link.fetch("lock_names", ([inbox_lock("default", "together")],))
-            link.change("add_message", message_values(posted(run_no, 1, first)))
+            name = row_codec.name_hash(*inbox_lock("default", "together"))
+            link.fetch("lock_names", ([name],))
+            link.change("add_message", row_codec.message_values(posted(run_no, 1, first)))
             second = threads.submit(store.post, "together", MESSAGE)
             wait_for(lambda: is_waited_for(link), "somebody waits")
         if locked:

@@ -14,7 +14,7 @@ from holdfast._engine.journal.changes import ClaimKey
 from holdfast._engine.journal.rows import Lease, Message, Write
 from holdfast._stores.contract import Query, Store, Wanted
 from holdfast._stores.locate import open_store
-from holdfast._stores.postgres.notify import Teller
+from holdfast._stores.postgres.notifications import Teller
 from holdfast.errors import HoldfastError, StoreFailed
 from tests.contract.store_contract import intent, new_run, step as step_entry
 from tests.crash.harness import wait_for

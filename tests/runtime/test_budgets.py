@@ -48,9 +48,9 @@ def thinker(count: int) -> str:
 
 
 def spent(store: testing.PrivateStore, run_id: str = "r") -> int:
-    pot = store._backend.pot(run_id)
-    assert pot is not None
-    return pot.spent_usd_nanos
+    account = store._backend.account(run_id)
+    assert account is not None
+    return account.spent_usd_nanos
 
 
 def kinds(store: testing.PrivateStore, run_id: str = "r") -> list[str]:
@@ -119,8 +119,8 @@ def test_a_failed_run_that_is_taken_up_again_goes_on_with_what_is_left(store):
     assert spent(store) == 30 * CENT
     broken.append(False)
     assert mends.run("r") == 3
-    pot = store._backend.pot("r")
-    assert (pot.spent_usd_nanos, pot.spent_steps) == (60 * CENT, 4)
+    account = store._backend.account("r")
+    assert (account.spent_usd_nanos, account.spent_steps) == (60 * CENT, 4)
 
 
 def test_the_first_budget_of_a_run_stays_whatever_the_code_says_later(store):
@@ -151,13 +151,13 @@ def test_a_budget_is_shown(store):
 
 def test_a_run_without_a_budget_writes_and_asks_nothing_more(store):
     asked: list[str] = []
-    pot_of = store._backend.pot
+    account_of = store._backend.account
 
     def asking(root: str) -> Any:
         asked.append(root)
-        return pot_of(root)
+        return account_of(root)
 
-    store._backend.pot = asking
+    store._backend.account = asking
 
     @flow(name="budget-none")
     def none() -> int:
@@ -312,8 +312,8 @@ def test_every_attempt_counts_and_so_do_those_that_fail(store):
     assert len(done) == 4
     assert "4 of 4 steps are used" in error.detail
     assert error.actions == ("holdfast set-budget r --steps 8",)
-    pot = store._backend.pot("r")
-    assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 40 * CENT)
+    account = store._backend.account("r")
+    assert (account.spent_steps, account.spent_usd_nanos) == (4, 40 * CENT)
     store.set_budget("r", budget=Budget(steps=100), actor="ada")
     with pytest.raises(holdfast.errors.RunFailed):
         storm.run("r")
@@ -393,8 +393,8 @@ def test_grouped_steps_and_inline_calls_count(store):
         for number in range(5):
             grouped(number)
     assert done == ["inline", 0, 1, 2]
-    pot = store._backend.pot("r")
-    assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 90 * CENT)
+    account = store._backend.account("r")
+    assert (account.spent_steps, account.spent_usd_nanos) == (4, 90 * CENT)
 
 
 def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(sqlite):
@@ -420,8 +420,8 @@ def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(s
 
     held(inserts.run, "r")
     assert done == [0, 1, 1]
-    pot = sqlite._backend.pot("r")
-    assert (pot.spent_usd_nanos, pot.spent_steps) == (80 * CENT, 3)
+    account = sqlite._backend.account("r")
+    assert (account.spent_usd_nanos, account.spent_steps) == (80 * CENT, 3)
     sqlite.set_budget("r", budget=Budget(usd=5), actor="ada")
     inserts.run("r")
     assert done == [0, 1, 1, 2, 3, 4]
@@ -487,14 +487,14 @@ def parent(count: int) -> list[int]:
     return [child(number) for number in range(count)]
 
 
-def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store):
+def test_children_spend_from_the_account_of_the_root_and_any_of_them_raises_it(store):
     handle = parent.start("p", 5)
     fourth = "p::budget-child#4"
     store.wait_until(fourth, status="held")
     store.wait_until("p", waiting=True)
     assert done == [0, 1, 2]
     assert spent(store, "p") == 90 * CENT
-    assert store._backend.pot(fourth) is None
+    assert store._backend.account(fourth) is None
     assert store.get(fourth).budget.root == "p"
     said = " ".join(str(store.explain("p")).split())
     assert "The child is held: the budget of run p is used up" in said
@@ -507,7 +507,7 @@ def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store
     assert kinds(store, "p").count("budget_set") == 1
 
 
-def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
+def test_the_budget_of_a_childs_flow_is_no_second_account(store):
     @flow(name="budget-own", budget=Budget(usd=0.30))
     def own(count: int) -> int:
         return sum(think(number) for number in range(count))
@@ -517,7 +517,7 @@ def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
         return own(2)
 
     assert rich.run("p") == 1
-    assert store._backend.pot("p::budget-own") is None
+    assert store._backend.account("p::budget-own") is None
 
     @flow(name="budget-free")
     def free() -> int:
@@ -526,7 +526,7 @@ def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
     handle = free.start("q")
     store.wait_until("q::budget-own", status="held")
     assert spent(store, "q::budget-own") == 30 * CENT, "its own, since its family has none"
-    assert store._backend.pot("q") is None
+    assert store._backend.account("q") is None
     store.set_budget("q::budget-own", budget=Budget(usd=1), actor="ada")
     assert handle.result(timeout=20) == 1
 
@@ -635,17 +635,17 @@ def muchness(times: int, tokens: int, cost: float) -> int:
 @pytest.mark.parametrize(("tokens", "cost"), [(2**62, 0.0), (0, 1e9)])
 def test_an_outcome_is_recorded_whatever_it_used(store, tokens, cost):
     held(muchness.run, "r", 9, tokens, cost)
-    assert len(done) == 1, "the pot is used up, and the next one is not executed"
+    assert len(done) == 1, "the account is used up, and the next one is not executed"
     assert "step_completed" in kinds(store)
 
 
-def test_sums_of_a_pot_stop_where_a_database_cannot_count_on(store):
+def test_sums_of_a_account_stop_where_a_database_cannot_count_on(store):
     free = muchness.with_options(budget=Budget(steps=100))
     assert free.run("r", 4, 2**62, 1e9) == 4
-    pot = store._backend.pot("r")
-    assert pot is not None
-    assert pot.spent_tokens == 2**63 - 1
-    assert pot.spent_usd_nanos == 4 * 10**18
+    account = store._backend.account("r")
+    assert account is not None
+    assert account.spent_tokens == 2**63 - 1
+    assert account.spent_usd_nanos == 4 * 10**18
     assert len(done) == 4
     assert free.run("s", 12, 0, 1e9) == 12
     assert spent(store, "s") == 2**63 - 1
@@ -655,7 +655,7 @@ def test_sums_of_a_pot_stop_where_a_database_cannot_count_on(store):
 @pytest.mark.parametrize(
     "used", [{"input_tokens": 2**63}, {"cost_usd": 2e9}, {"cost_usd": 10**400}]
 )
-def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
+def test_what_no_account_counts_is_refused_where_it_is_said(store, used):
     @step(name="budget-too-much")
     def too_much() -> str:
         record_usage(input_tokens=1)
@@ -668,7 +668,7 @@ def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
         return too_much()
 
     assert flow_of_much.run("r") == "ok"
-    assert store._backend.pot("r").spent_tokens == 1
+    assert store._backend.account("r").spent_tokens == 1
 
 
 # -- first mistakes ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from holdfast._engine.journal.changes import (
     TakeMessage,
 )
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, Question, Write
+from holdfast._engine.journal.rows import Account, Lease, Memo, Message, Question, Write
 from holdfast._engine.telemetry.measures import Counts, Measure
 from holdfast._stores.contract import Limits, Measured, NewRun, Query, ScheduleRow
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
@@ -48,7 +48,7 @@ def build(folder: Path, page_size: int = PAGE_SIZE) -> None:
     for number in (1, 2):
         counts = Counts(steps=number, ended={"completed": 1}, attempt_us={number: 3})
         store.put_measures([Measure(number * 60_000_000, "p", flow, counts) for flow in ("", "f")])
-    store.put_pot(Pot("first", 5, usd_nanos=10**9, spent_usd_nanos=3))
+    store.put_account(Account("first", 5, usd_nanos=10**9, spent_usd_nanos=3))
     removed = add_run(store, owner, len(RUNS), REMOVED)
     store.append([Write(removed, [entry(Kind.RUN_COMPLETED)], changes=[CloseQuestion("*")])])
     store.forget(removed.row, 9)
@@ -133,7 +133,7 @@ def readings() -> dict[str, Reading]:
             state.limits for state in store.queues() if state.limits.concurrency
         ],
         "schedules": lambda store: store.schedules(),
-        "adopted": lambda store: store.adopted_through(),
+        "data_loss": lambda store: store.accepted_through(),
         "store id": lambda store: store.store_id,
         "questions": lambda store: {it.run_id: it for it in store.questions()},
         "memos": lambda store: store.memos("notes"),
@@ -141,8 +141,8 @@ def readings() -> dict[str, Reading]:
         "memo": lambda store: store.memo("notes", "a/2"),
         "no memo": lambda store: store.memo("notes", "none"),
         "measures": lambda store: store.measures(0, 1 << 60),
-        "pot": lambda store: store.pot("first"),
-        "no pot": lambda store: store.pot("second"),
+        "account": lambda store: store.account("first"),
+        "no account": lambda store: store.account("second"),
         "removed": lambda store: store.get(REMOVED),
         "no run": lambda store: store.get("none"),
         "no key": lambda store: store.key("pay", "none"),

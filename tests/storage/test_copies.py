@@ -34,7 +34,7 @@ def test_a_backup_opens_as_a_new_incarnation(store, tmp_path):
     copy = SqliteStore(path)
     assert (copy.store_id, incarnation(copy)) == (store.store_id, incarnation(store) + 1)
     assert copy.regression() is None
-    assert copy.adopted_through() == 1
+    assert copy.accepted_through() == 1
     assert copy.get("r") is not None
     assert copy.get("later") is None
     assert copy.verify() == []
@@ -64,7 +64,7 @@ def test_a_restored_store_goes_on_and_knows_what_it_had(store, tmp_path, how):
         shutil.copy(store.path, kept)
     restore(str(kept), str(tmp_path / "restored.db"))
     restored = SqliteStore(str(tmp_path / "restored.db"))
-    assert restored.adopted_through() == 1
+    assert restored.accepted_through() == 1
     assert restored.regression() is None
     lease = restored.claim("r", restored.register_owner(), 5)
     assert isinstance(lease, Lease)
@@ -100,18 +100,18 @@ def test_28_a_backup_put_back_by_hand_needs_no_adopt_but_an_old_copy_does(store,
     store.close()
     store = SqliteStore(store.path)
     assert store.regression()  # Still known, although it was written to since.
-    assert "missing" in store.adopt("me")
+    assert "missing" in store.accept_data_loss("me")
     store.close()
     store = SqliteStore(store.path)
     assert store.regression() is None
-    assert store.adopted_through() == 1
+    assert store.accepted_through() == 1
     store.close()
 
 
 def test_other_handles_stop_when_the_store_is_adopted(store):
     other = SqliteStore(store.path)
-    store.adopt("me")
-    with pytest.raises(StoreFailed, match="adopted"):
+    store.accept_data_loss("me")
+    with pytest.raises(StoreFailed, match="data loss was accepted"):
         other.start(new_run("s"), None)
     other.close()
 

@@ -13,12 +13,12 @@ import pytest
 from holdfast._engine.decisions.control import asked
 from holdfast._engine.journal.changes import ClaimKey, TakeMessage
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.rows import Lease, Memo, Message, Pot, RunRow, Write
+from holdfast._engine.journal.rows import Account, Lease, Memo, Message, RunRow, Write
 from holdfast._stores import locate, lookups
 from holdfast._stores.contract import Query, Store
 from holdfast._stores.postgres import server_connection
 from holdfast._stores.postgres.server_connection import Link
-from holdfast._stores.sqlite import sqlite_database, sqlite_verify
+from holdfast._stores.sqlite import sqlite_database
 from holdfast._stores.sqlite.sqlite_database import Database
 from holdfast.errors import Corrupt, RunDeleted
 from tests.contract.ground import A, entry, intent, new_run, step
@@ -96,7 +96,7 @@ class Meddler:
         claim = ClaimKey("pay", "of-" + run_id, "e", A)
         self.store.append([Write(lease, [intent("e")], changes=[claim])])
         self.store.post(run_id, asked("note", "m", "ana", "", 1))
-        self.store.put_pot(Pot(run_id, 1, 1, 1, 1, 1))
+        self.store.put_account(Account(run_id, 1, 1, 1, 1, 1))
         self._write(lease, entry(Kind.RUN_COMPLETED))
         return lease.row
 
@@ -153,8 +153,8 @@ READS: dict[str, Read] = {
     "messages of what is being removed": lambda store, run, old: store.messages(old.run_no),
     "news": lambda store, run, old: store.news([run.run_no]),
     "questions": lambda store, run, old: store.questions("r"),
-    "pot": lambda store, run, old: store.pot("old"),
-    "pot that is being made": lambda store, run, old: store.pot("new"),
+    "account": lambda store, run, old: store.account("old"),
+    "account that is being made": lambda store, run, old: store.account("new"),
     "memo that is being made": lambda store, run, old: store.memo("s", "new"),
     "memos": lambda store, run, old: store.memos("s"),
     "expired memos": lambda store, run, old: store.expired_memos("s"),
@@ -232,8 +232,7 @@ def test_reads_at_several_moments_are_noticed(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statements = {**sqlite_database.Q, "begin_reading": "SELECT 1"}
-    for module in (sqlite_database, sqlite_verify):
-        monkeypatch.setattr(module, "Q", statements)
+    monkeypatch.setattr(sqlite_database, "Q", statements)
     monkeypatch.setitem(server_connection.Q, "begin_reading", "BEGIN")
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         for first in (0, 1):

@@ -13,8 +13,6 @@ from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS
 from holdfast._stores import schema_versions
 from holdfast._stores.sqlite import migrations
-from holdfast._stores.sqlite.sqlite_database import Q
-from holdfast._stores.sqlite.sqlite_open import first_row
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 from holdfast.errors import Corrupt, StoreTooNew
 from tests.contract.ground import new_run
@@ -88,7 +86,7 @@ def test_90_a_newer_store_that_has_left_us_behind_is_refused(tmp_path, later, mo
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE schema SET works_from = 1",
+        "UPDATE schema SET works_from = 0",
         "UPDATE schema SET version = 1",
         "DELETE FROM schema",
         "DROP TABLE schema",
@@ -115,65 +113,18 @@ def test_a_table_that_is_not_there_is_noticed_in_a_newer_store_too(tmp_path, lat
         SqliteStore(path)
 
 
-def test_a_store_of_version_1_is_brought_up_to_date(tmp_path):
-    """The file of 0.1.0 has no table that says from which version on it works."""
-    path = tmp_path / "a.db"
-    path.touch(0o600)
-    raw = apsw.Connection(str(path))
-    raw.execute(migrations.steps()[0])
-    raw.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}; PRAGMA user_version = 1")
-    raw.execute(Q["add_store"], msgspec.structs.astuple(first_row()))
-    raw.close()
-    store = SqliteStore(str(path))
-    store.start(new_run("r"), None)
-    assert store.verify() == []
-    store.close()
-    raw = apsw.Connection(str(path))
-    numbers = raw.execute("SELECT version, works_from FROM schema").fetchall()
-    assert numbers == [(len(migrations.steps()), schema_versions.WORKS_FROM)]
-    raw.close()
-
-
 def test_a_column_that_is_not_used_is_no_part_of_the_digest(tmp_path):
     """So that a process of the version before can read and write the row."""
     store = SqliteStore(str(tmp_path / "a.db"))
     row = store.start(new_run("r"), None).row
-    of_version_1 = row.__struct_fields__.index("updated_us") + 1
-    assert row.digest == seal(GENESIS, msgspec.structs.astuple(row)[:of_version_1])
-    store.close()
-
-
-@pytest.mark.parametrize("has_index", [False, True])
-def test_both_stores_of_version_4_are_brought_up_to_date(tmp_path, has_index):
-    """Version 4 was changed in place once: a store of the first form lacks an index."""
-    path = str(tmp_path / "a.db")
-    store = SqliteStore(path)
-    store.start(new_run("r"), None)
-    store.close()
-    raw = apsw.Connection(path)
-    if not has_index:
-        raw.execute("DROP INDEX runs_held_on")
-    numbers = (4, schema_versions.WORKS_FROM)
-    raw.execute("PRAGMA user_version = 4")
-    raw.execute(Q["put_works_from"], (*numbers, seal(GENESIS, numbers)))
-    raw.close()
-    store = SqliteStore(path)
-    assert store.schema_version() == len(migrations.steps())
-    assert store.verify() == []
-    assert store.get("r") is not None
+    used = row.__struct_fields__.index("updated_us") + 1
+    assert row.digest == seal(GENESIS, msgspec.structs.astuple(row)[:used])
     store.close()
 
 
 DIGESTS = {
-    "_stores/sqlite/schema/0001.sql": "479383fb38b44eaa",
-    "_stores/sqlite/schema/0002.sql": "821d2047adb65ce7",
-    "_stores/sqlite/schema/0003.sql": "948b68563208dece",
-    "_stores/sqlite/schema/0004.sql": "af2eadb3383e34b2",
-    "_stores/sqlite/schema/0005.sql": "bd080a67be70766d",
-    "_stores/postgres/schema/0002.sql": "b2a187ca132fe1ee",
-    "_stores/postgres/schema/0003.sql": "f51c7013851a11fb",
-    "_stores/postgres/schema/0004.sql": "dd665d320f9c8c9e",
-    "_stores/postgres/schema/0005.sql": "94620c41654cc57a",
+    "_stores/sqlite/schema/0001.sql": "55a2aca466d50523",
+    "_stores/postgres/schema/0001.sql": "81cd4e404300481e",
 }
 
 

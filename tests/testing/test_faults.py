@@ -135,7 +135,7 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
     from holdfast.testing.store_proxy import WITHIN, WRITES
 
     reads = {
-        *("now_us", "regression", "adopted_through", "get", "by_number", "list", "load", "entry"),
+        *("now_us", "regression", "accepted_through", "get", "by_number", "list", "load", "entry"),
         *(
             "chunks",
             "key",
@@ -151,10 +151,20 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
             "path",
         ),
         *("pulses", "queues", "schedules", "whole"),
-        *("message", "messages", "news", "questions", "pot", "memo", "memos", "spaces", "measures"),
+        *(
+            "message",
+            "messages",
+            "news",
+            "questions",
+            "account",
+            "memo",
+            "memos",
+            "spaces",
+            "measures",
+        ),
         "expired_memos",
     }
-    others = {"adopt", "register_owner", "backup", "wait_for_change", "close"}
+    others = {"accept_data_loss", "register_owner", "backup", "wait_for_change", "close"}
     others |= {"pulse", "set_limits", "put_schedule", "put_whole", "put_measures", "drop_measures"}
     operations = {name for name in vars(Store) if not name.startswith("_")}
     assert operations - reads - others == set(WRITES) - {WITHIN}

@@ -73,7 +73,7 @@ LOOKUPS = {
     "schema migration": "_stores/sqlite/migrations.py",
     "data loss": "_stores/sqlite/witness_file.py",
     "clock skew": "_stores/store_clock.py",
-    "advisory lock": "_stores/postgres/postgres_side_tables.py",
+    "advisory lock": "_stores/postgres/postgres_append.py",
     "failover": "_stores/postgres/regression.py",
 }
 

@@ -1,6 +1,6 @@
 """Writes the stored file of a version: run it with that version's code, once, and keep the file.
 
-PYTHONPATH=<its src>:<this repository> python -m tests.upgrade.write_store schema-3.tar.gz
+PYTHONPATH=<its src>:<this repository> python -m tests.upgrade.write_store tests/upgrade/schema-1.tar.gz
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def write(folder: Path) -> None:
 
 
 def write_fleet(folder: Path) -> None:
-    """Leave what came with version 2, in a namespace of its own."""
+    """Leave queues, schedules and runs that wait, in a namespace of its own."""
     from holdfast._engine.journal.entries import Draft, Kind
     from holdfast._engine.journal.rows import Message, Write
     from holdfast._stores.contract import Limits, NewRun, ScheduleRow
@@ -58,9 +58,9 @@ def write_fleet(folder: Path) -> None:
 
 
 def write_people(folder: Path) -> None:
-    """Leave what came with version 3: what a run asks, spends and remembers, and a child."""
+    """Leave what a run asks, spends and remembers, and a child, in a namespace of its own."""
     from holdfast._engine.journal.entries import Draft, Kind
-    from holdfast._engine.journal.rows import Memo, Pot, Question, Write
+    from holdfast._engine.journal.rows import Account, Memo, Question, Write
     from holdfast._stores.contract import NewRun
     from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
@@ -83,7 +83,7 @@ def write_people(folder: Path) -> None:
     child = NewRun("child", "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)])
     child.parent = child.root = "asks"
     store.start(child, None)
-    store.put_pot(Pot("asks", 5, usd_nanos=10**9, spent_usd_nanos=3))
+    store.put_account(Account("asks", 5, usd_nanos=10**9, spent_usd_nanos=3))
     store.put_memo(Memo("notes", "a", b'{"n":1}'))
     store.close()
 
@@ -93,10 +93,8 @@ def main(target: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder)
-        if "schema-1" not in target:
-            write_fleet(folder)
-            if "schema-2" not in target:
-                write_people(folder)
+        write_fleet(folder)
+        write_people(folder)
         with tarfile.open(target, "w:gz") as packed:
             for file in sorted(folder.glob("a.db*")):
                 if not file.name.endswith("-reserve"):

@@ -13,7 +13,7 @@ import pytest
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done
-from holdfast._features.budgets.model import new_pot
+from holdfast._features.budgets.model import new_account
 from holdfast._features.schedules.model import Spec, When
 from holdfast._operator.act import cancellation, run_decisions
 from holdfast._operator.act.expected_version import require_etag
@@ -124,7 +124,7 @@ def test_what_is_said_to_a_run_says_whether_it_goes_on(operator: Person, store: 
 
 def test_a_budget_is_raised_by_its_actor(operator: Person, store: Store):
     journal = Journal(store, "poor")
-    store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)
+    store.put_account(new_account("poor", {"steps": 1}, store.now_us()), only_new=True)
     journal.step("look").held("budget", "1 of 1 steps")
     told = operator.act("run/set-budget", {"steps": 5}, operator.etag("poor"), id="poor").data
     assert "5 steps" in told["did"]
@@ -289,9 +289,9 @@ def test_an_action_that_is_refused_has_changed_nothing(
 ) -> None:
     """Somebody else commits just before the write: 409, and only what he did has happened."""
     journal = Journal(store, "busy").step("look")
-    store.put_pot(new_pot("busy", {"steps": 1}, store.now_us()), only_new=True)
+    store.put_account(new_account("busy", {"steps": 1}, store.now_us()), only_new=True)
     Journal(store, "poor").step("look").held("budget", "1 of 1 steps")
-    store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)
+    store.put_account(new_account("poor", {"steps": 1}, store.now_us()), only_new=True)
     etag = operator.etag(run_id)
     real = getattr(store, write)
     left: list[Any] = []
@@ -301,14 +301,14 @@ def test_an_action_that_is_refused_has_changed_nothing(
             left.append(None)
             intruder(store, run_id, journal)
             left.append(
-                content(store) + msgspec.json.encode([store.pot("poor"), store.pot("busy")])
+                content(store) + msgspec.json.encode([store.account("poor"), store.account("busy")])
             )
         return real(*values, **more)
 
     monkeypatch.setattr(store, write, racing)
     reply = operator.act(f"run/{action}", body, etag, id=run_id)
     assert (reply.status, reply.error) == (409, "StaleView"), reply.data
-    now = content(store) + msgspec.json.encode([store.pot("poor"), store.pot("busy")])
+    now = content(store) + msgspec.json.encode([store.account("poor"), store.account("busy")])
     assert now == left[-1]
     assert store.get("fork") is None
 

@@ -303,7 +303,7 @@ class Store(Acting, Housekeeping):
         from holdfast._operator.read import audit_log
 
         who = actor_or_user(actor)
-        accepted = self._backend.adopt(who)
+        accepted = self._backend.accept_data_loss(who)
         audit_log.record(self._backend, who, "store", "accepted", lost=accepted)
         return accepted
 

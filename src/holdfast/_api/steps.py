@@ -282,7 +282,7 @@ class Recorded(Generic[P, R]):
             args_digest=digest,
             idempotency_key=business_key or "",
             business_key=business_key,
-            adopted=execution.adopted,
+            after_data_loss=execution.after_data_loss,
             args_node=node,
             args_now=None
             if record is None or record.args_digest == digest

@@ -120,6 +120,21 @@ def why_claimable(
     return None
 
 
+def claim_of(
+    row: RunRow,
+    owner: int,
+    at_us: int,
+    is_dead: Callable[[int], bool],
+    pulse_until_us: Callable[[int], int],
+) -> Write | None:
+    """Return the write by which `owner` claims a run, or by which the run is held where that would be
+    one claim too many; None if it may not have it."""
+    why = why_claimable(row, owner, at_us, is_dead, pulse_until_us)
+    if why is None:
+        return None
+    return quarantine_write(row, at_us) if is_poison(row) else claim_write(row, owner, at_us, why)
+
+
 def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
     """Return the write that a claim is. A run that waits for nothing more has no wake time."""
     draft = _claimed(at_us, why, owner, row.epoch + 1)

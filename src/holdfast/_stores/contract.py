@@ -1,7 +1,7 @@
 """The store contract: some fifty operations, each one transaction, named by what it means.
 
 A store is synchronous and may be called from any thread. Only `append` (called by the
-committer), `append_within`, `start`, `claim`, `take`, `post`, `adopt`, `register_owner`, `forget`
+committer), `append_within`, `start`, `claim`, `take`, `post`, `accept_data_loss`, `register_owner`, `forget`
 and what sets or puts something write. Every write of an
 owner is conditional on its epoch and on the sequence number it saw: the check is the write.
 
@@ -15,11 +15,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.rows import (
+    Account,
     KeyState,
     Lease,
     Memo,
     Message,
-    Pot,
     Question,
     RunRow,
     Write,
@@ -124,11 +124,11 @@ class Store(Protocol):
         """Return the version of its schema, which may be newer than ours; None if it has none."""
         ...
 
-    def adopted_through(self) -> int:
-        """Return the largest run number that existed at the last `adopt`, or 0."""
+    def accepted_through(self) -> int:
+        """Return the largest run number that existed at the last `accept_data_loss`, or 0."""
         ...
 
-    def adopt(self, actor: str) -> str:
+    def accept_data_loss(self, actor: str) -> str:
         """Accept the store as it is now; opens a new incarnation. Returns what was accepted."""
         ...
 
@@ -301,13 +301,13 @@ class Store(Protocol):
         """Return what runs ask people, oldest first."""
         ...
 
-    def pot(self, root: str) -> Pot | None:
+    def account(self, root: str) -> Account | None:
         """Return what a family may spend and has spent."""
         ...
 
-    def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot:
-        """Set the limits of a family's pot, which is made if there is none; what was spent stays as
-        it is. With `only_new`, one that is there is left alone. Returns the pot as it is now."""
+    def put_account(self, account: Account, *, only_new: bool = False) -> Account:
+        """Set the limits of a family's account, which is made if there is none; what was spent stays as
+        it is. With `only_new`, one that is there is left alone. Returns the account as it is now."""
         ...
 
     def memo(self, space: str, key: str) -> Memo | None:
@@ -357,7 +357,7 @@ class Store(Protocol):
         ...
 
     def forget(self, row: RunRow, at_us: int) -> bool:
-        """Remove the journal, chunks, messages, keys, questions and pot of an ended run, and mark
+        """Remove the journal, chunks, messages, keys, questions and account of an ended run, and mark
         its row as deleted. False if the row is no longer as it was read, or if a fork that is not
         deleted stands on it (its `origin`). Only for a run that has ended (`lifecycle.ENDED`); safe
         to repeat."""

@@ -4,7 +4,7 @@
     {"row": {…}}                        one run: its row,
     {"entry": {"seq": 1, …}}            its journal, one entry per line,
     {"chunk": 1, "node": …, "digest": …}    its large values,
-    {"key": {…}}  {"message": […]}  {"question": {…}}  {"pot": {…}}
+    {"key": {…}}  {"message": […]}  {"question": {…}}  {"account": {…}}
     …                                   the runs that belong to it
     {"end": "…"}                        a digest of all bytes above
 
@@ -30,9 +30,9 @@ import msgspec
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.rows import (
     GENESIS,
+    Account,
     KeyState,
     Message,
-    Pot,
     Question,
     RunRow,
     entry_digest,
@@ -84,7 +84,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     key: KeyState | None = None
     message: tuple[Message, int | None] | None = None
     question: Question | None = None
-    pot: Pot | None = None
+    account: Account | None = None
     end: str | None = None
 
 
@@ -166,8 +166,8 @@ def _lines(runs: Iterable[WholeRun]) -> Iterator[bytes]:
         yield from (_encode({"key": key}) for key in run.keys)
         yield from (_encode({"message": message}) for message in run.messages)
         yield from (_encode({"question": question}) for question in run.questions)
-        if run.pot is not None:
-            yield _encode({"pot": run.pot})
+        if run.account is not None:
+            yield _encode({"account": run.account})
 
 
 def _entry_line(entry: Entry) -> dict[str, Any]:
@@ -268,8 +268,8 @@ class _Reading:
             run.messages.append(line.message)
         elif line.question is not None:
             run.questions = [*run.questions, line.question]
-        elif line.pot is not None:
-            run.pot = line.pot
+        elif line.account is not None:
+            run.account = line.account
 
     def _entry(self, run: WholeRun, line: _EntryLine) -> Entry:
         told: dict[str, Any] = {name: getattr(line, name) for name in _EntryLine.__struct_fields__}

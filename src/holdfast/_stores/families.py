@@ -1,11 +1,11 @@
-"""Families of runs: their children, and whose pot a run spends from."""
+"""Families of runs: their children, and whose account a run spends from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
-from holdfast._engine.journal.rows import Pot, RunRow
+from holdfast._engine.journal.rows import Account, RunRow
 from holdfast._stores.contract import Query, Store
 
 PAGE = 500
@@ -24,14 +24,14 @@ def open_children(store: Store, run_id: str) -> list[str]:
     return [row.run_id for row in children(store, run_id, [*CLAIMABLE, Status.HELD])]
 
 
-def pot_of(store: Store, row: RunRow) -> Pot | None:
-    """Return the pot that a run spends from: that of its root; if the root has none, its own or
+def account_of(store: Store, row: RunRow) -> Account | None:
+    """Return the account that a run spends from: that of its root; if the root has none, its own or
     that of the nearest run above it."""
     if row.root is None:
-        return store.pot(row.run_id)
-    pot = store.pot(row.root)
+        return store.account(row.run_id)
+    account = store.account(row.root)
     above: RunRow | None = row
-    while pot is None and above is not None and above.run_id != row.root:
-        pot = store.pot(above.run_id)
+    while account is None and above is not None and above.run_id != row.root:
+        account = store.account(above.run_id)
         above = None if above.parent is None else store.get(above.parent)
-    return pot
+    return account

@@ -51,7 +51,7 @@ class StoreRow(msgspec.Struct, gc=False):
     clock_us: int
     last_run_no: int
     last_owner: int
-    adopted_through: int
+    accepted_through: int
     is_copy: int
     digest: bytes = b""
 
@@ -196,6 +196,11 @@ def key_values(state: KeyState) -> tuple[Any, ...]:
     return (*msgspec.structs.astuple(state), hashed)
 
 
+def message_values(message: MessageRow) -> tuple[Any, ...]:
+    """Return what is inserted into an inbox."""
+    return msgspec.structs.astuple(message)
+
+
 def run_values(row: RunRow) -> tuple[Any, ...]:
     """Return what is inserted into runs, with the hash of its names."""
     return (*msgspec.structs.astuple(row), name_hash(row.namespace, row.run_id))
@@ -301,15 +306,14 @@ _PLAIN = re.compile(r"[A-Za-z0-9 _.:@=+-]+")
 """Text that JSON writes as it is: rows without it need not be read as JSON."""
 
 
-def list_values(query: Query, namespace: str, statuses: object) -> dict[str, object]:
-    """Return what the query `list_runs` is given; each dialect has its own form of several
-    statuses."""
+def list_values(query: Query, namespace: str) -> dict[str, object]:
+    """Return the values of the statement `list_runs`."""
     tag, tag_value = query.tag or (None, None)
     prefix = query.run_id_prefix
     return {
         "namespace": namespace,
         "before": query.before_run_no,
-        "status": statuses,
+        "status": None if query.status is None else [status.value for status in query.status],
         "flow": query.flow,
         "version": query.version,
         "prefix": prefix,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from holdfast.errors import StoreTooNew
 
-WORKS_FROM = 3
+WORKS_FROM = 1
 """The oldest version whose processes can work with a store of the newest one. Version 1 knows
 nothing of pulses: to it, the leases of a worker look as if they had run out. Version 2 knows nothing
 of waits: to it, the journal of a run that slept is damaged."""

@@ -1,6 +1,6 @@
-"""Rows of what runs keep beside their journals, sealed like all others: questions, pots, memories.
+"""Rows of what runs keep beside their journals, sealed like all others: questions, accounts, memories.
 
-A pot that is not there means "no limit", and a value that is not there that nobody has written it:
+An account that is not there means "no limit", and a value that is not there that nobody has written it:
 such an absence is confirmed by a second path, as that of a run or a key is.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast._engine.journal.digest import seal
-from holdfast._engine.journal.rows import GENESIS, Memo, Pot, Question
+from holdfast._engine.journal.rows import GENESIS, Account, Memo, Question
 from holdfast._stores.lookups import Fetch
 from holdfast._stores.row_codec import name_hash
 from holdfast.errors import Corrupt
@@ -32,18 +32,18 @@ def question_of(values: Values, run_id: str) -> Question:
     return Question(run_id, *values[1:-1])
 
 
-def pot_values(namespace: str, pot: Pot) -> tuple[Any, ...]:
-    """Return what is put into pots, with its digest, and the hash of its names."""
+def account_values(namespace: str, account: Account) -> tuple[Any, ...]:
+    """Return what is put into accounts, with its digest, and the hash of its names."""
     return (
-        *_sealed((namespace, *msgspec.structs.astuple(pot))),
-        name_hash(namespace, pot.root),
+        *_sealed((namespace, *msgspec.structs.astuple(account))),
+        name_hash(namespace, account.root),
     )
 
 
-def pot_of(values: Values) -> Pot:
-    """Return a verified pot."""
-    _check(values, f"the pot of run {values[1]!r}")
-    return Pot(*values[1:-1])
+def account_of(values: Values) -> Account:
+    """Return a verified account."""
+    _check(values, f"the account of run {values[1]!r}")
+    return Account(*values[1:-1])
 
 
 def memo_values(namespace: str, memo: Memo) -> tuple[Any, ...]:
@@ -60,9 +60,9 @@ def memo_of(values: Values) -> Memo:
     return Memo(*values[1:-1])
 
 
-def find_pot(fetch: Fetch, namespace: str, root: str) -> Pot | None:
-    """Return a verified pot, or None if there certainly is none."""
-    return _found(fetch, "pot", (namespace, root), pot_of)
+def find_account(fetch: Fetch, namespace: str, root: str) -> Account | None:
+    """Return a verified account, or None if there certainly is none."""
+    return _found(fetch, "account", (namespace, root), account_of)
 
 
 def find_memo(fetch: Fetch, namespace: str, space: str, key: str) -> Memo | None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.journal.changes import ALL
-from holdfast._engine.journal.rows import Applied, Change, Memo, MessageRow, Refused
+from holdfast._engine.journal.rows import Applied, Change, Refused
 from holdfast._stores import lookups, row_codec, side_rows
 from holdfast._stores.lookups import Fetch
 
@@ -99,8 +99,8 @@ class SideTables:
             return lookups.newest_number(fetch, *at)
         if table == "runs":
             return lookups.find_run(fetch, namespace, *at)
-        if table == "pots":
-            return side_rows.find_pot(fetch, namespace, *at)
+        if table == "accounts":
+            return side_rows.find_account(fetch, namespace, *at)
         assert table == "memos", table
         return side_rows.find_memo(fetch, namespace, *at)
 
@@ -114,24 +114,14 @@ class SideTables:
         if table == "keys":
             return "put_key", row_codec.key_values(row)
         if table == "inbox":
-            return self.taken(row) if put.before is not None else self.added(row)
+            if put.before is None:
+                return "add_message", row_codec.message_values(row)
+            return "take_message", (row.taken_seq, row.digest, row.id)
         if table == "questions":
             if row is not None:
                 return "put_question", side_rows.question_values(at[0], row)
             return ("close_questions", (at[0],)) if at[1] == ALL else ("close_question", tuple(at))
-        if table == "pots":
-            return "put_pot", side_rows.pot_values(self._namespace, row)
+        if table == "accounts":
+            return "put_account", side_rows.account_values(self._namespace, row)
         assert table == "memos", table
-        return "put_memo", self.memo_values(row)
-
-    def added(self, message: MessageRow) -> Statement:
-        """Return what puts a message into an inbox."""
-        return "add_message", msgspec.structs.astuple(message)
-
-    def taken(self, message: MessageRow) -> Statement:
-        """Return what marks a message as taken."""
-        return "take_message", (message.taken_seq, message.digest, message.id)
-
-    def memo_values(self, memo: Memo) -> tuple[Any, ...]:
-        """Return what is put into memos."""
-        return side_rows.memo_values(self._namespace, memo)
+        return "put_memo", side_rows.memo_values(self._namespace, row)

@@ -9,7 +9,15 @@ import msgspec
 
 from holdfast._engine.journal.entries import Draft, Entry
 from holdfast._engine.journal.lifecycle import Status
-from holdfast._engine.journal.rows import KeyState, Lease, Message, Pot, Question, Refused, RunRow
+from holdfast._engine.journal.rows import (
+    Account,
+    KeyState,
+    Lease,
+    Message,
+    Question,
+    Refused,
+    RunRow,
+)
 from holdfast._engine.telemetry.measures import Measure
 
 
@@ -203,7 +211,7 @@ class WholeRun(msgspec.Struct):
     """Each with the number of the entry that took it."""
     questions: list[Question] = []
     """Those that are open."""
-    pot: Pot | None = None
+    account: Account | None = None
     """What its family may spend, if it is the root."""
 
 

@@ -6,7 +6,7 @@
         ...
 
 Operations have the names of the store contract; the ones that write are `start_all`, `start`,
-`claim`, `append`, `post`, `put_pot`, `put_memo` and `forget`. `faults.seen` says afterwards what was
+`claim`, `append`, `post`, `put_account`, `put_memo` and `forget`. `faults.seen` says afterwards what was
 done and what failed.
 """
 

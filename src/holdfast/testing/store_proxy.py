@@ -23,7 +23,7 @@ WITHIN = "within"
 """What an effect does in the store's own database, before it is committed."""
 WRITES = (
     *("start", "start_all", "claim", "take", "append", "append_within", WITHIN, "post"),
-    *("put_pot", "put_memo", "put_memos", "drop_memos", "forget"),
+    *("put_account", "put_memo", "put_memos", "drop_memos", "forget"),
 )
 """The operations of the contract by which runs get on or go, and the body inside a transaction."""
 

@@ -71,15 +71,15 @@ def work(shape: str) -> Any:
 
 
 def raises(store: holdfast.types.Store) -> str:
-    put_pot = store._backend.put_pot
+    put_account = store._backend.put_account
 
     def slowly(*args: Any, **options: Any) -> Any:
         probe.point("recorded")
-        pot = put_pot(*args, **options)
+        account = put_account(*args, **options)
         probe.point("raised")
-        return pot
+        return account
 
-    store._backend.put_pot = slowly  # type: ignore[method-assign]
+    store._backend.put_account = slowly  # type: ignore[method-assign]
     return str(store.set_budget("r", budget=Budget(usd=2), actor="ada").status)
 
 

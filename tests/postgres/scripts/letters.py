@@ -1,7 +1,7 @@
 """One of three processes that write to each other's runs: `python letters.py MINE OTHER OTHER ROUNDS`.
 
 Each has two runs, and appends to both in one batch, again and again, with messages to runs of the
-others, and now and then something from the pot of all, and a value of all.
+others, and now and then something from the account of all, and a value of all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a write may change beside its run: keys, messages, questions, pots, memories. Pure.
+"""What a write may change beside its run: keys, messages, questions, accounts, memories. Pure.
 
 Each kind of change decides, for all stores, what becomes of the rows that it concerns, and whether it
 refuses the write. The tables, by the names that `View` has for them, and the place of a row in each:
@@ -7,7 +7,7 @@ refuses the write. The tables, by the names that `View` has for them, and the pl
     inbox        run number, message id     messages to runs: `MessageRow`
     inbox_end    run number                 the number of the newest message; stored with the messages
     questions    run number, name           open questions; the name "*" is all of the run's
-    pots         run id of the root         what a family of runs may spend: `Pot`
+    accounts         run id of the root         what a family of runs may spend: `Account`
     memos        space, key                 values of memories: `Memo`
     runs         run id                     rows of runs, which a change only reads
 """
@@ -22,13 +22,13 @@ import msgspec
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import (
     SEQ_BITS,
+    Account,
     Applied,
     Change,
     KeyState,
     Memo,
     Message,
     MessageRow,
-    Pot,
     Question,
     Refused,
     RunRow,
@@ -125,7 +125,7 @@ class SetKey(Change):
 
     def _claimed(self, applied: Applied) -> KeyState:
         """Return a key that was never claimed as the run's own: its claim is among the commits that
-        an adopted store lost."""
+        the store lost (accepted data loss)."""
         assert applied.entries, f"key {self.key!r} of {self.effect} was never claimed"
         last = applied.entries[-1]
         claim = ClaimKey(self.effect, self.key, last.step or "", last.args_digest or b"")
@@ -249,18 +249,18 @@ class OpenQuestion(Change):
         self.question.body = masked(self.question.body)
 
 
-# -- pots --------------------------------------------------------------------------------------
+# -- accounts --------------------------------------------------------------------------------------
 
 
 class Exhausted(Refused):
-    """The pot has not got what the write wanted to spend, or is used up already."""
+    """The account has not got what the write wanted to spend, or is used up already."""
 
-    pot: Pot
+    account: Account
 
 
 class Spend(Change):
-    """Take something from a pot; negative amounts give back. With `checks`, the write is refused if
-    the pot has not got it, or is used up."""
+    """Take something from an account; negative amounts give back. With `checks`, the write is refused if
+    the account has not got it, or is used up."""
 
     root: str
     usd_nanos: int = 0
@@ -275,47 +275,47 @@ class Spend(Change):
         return self.checks
 
     def decide(self, view: View, applied: Applied, now_us: int) -> Exhausted | None:
-        pot: Pot | None = view.find("pots", self.root)
-        if pot is None:
+        account: Account | None = view.find("accounts", self.root)
+        if account is None:
             return None
-        if self.checks and is_exhausted(pot, self, now_us):
-            return Exhausted(msgspec.structs.replace(pot))
-        view.put("pots", spent(pot, self), self.root)
+        if self.checks and is_exhausted(account, self, now_us):
+            return Exhausted(msgspec.structs.replace(account))
+        view.put("accounts", spent(account, self), self.root)
         return None
 
 
-def is_exhausted(pot: Pot, spend: Spend, at_us: int) -> bool:
-    """Tell whether a pot has not got what somebody wants to spend, or is used up already."""
+def is_exhausted(account: Account, spend: Spend, at_us: int) -> bool:
+    """Tell whether an account has not got what somebody wants to spend, or is used up already."""
     for limit, used, amount in (
-        (pot.usd_nanos, pot.spent_usd_nanos, spend.usd_nanos),
-        (pot.tokens, pot.spent_tokens, spend.tokens),
-        (pot.steps, pot.spent_steps, spend.steps),
+        (account.usd_nanos, account.spent_usd_nanos, spend.usd_nanos),
+        (account.tokens, account.spent_tokens, spend.tokens),
+        (account.steps, account.spent_steps, spend.steps),
     ):
         if limit is not None and (used + amount > limit or (amount <= 0 and used >= limit)):
             return True
-    return pot.wall_us is not None and at_us - pot.opened_us >= pot.wall_us
+    return account.wall_us is not None and at_us - account.opened_us >= account.wall_us
 
 
-def spent(pot: Pot, spend: Spend) -> Pot:
-    """Return the pot after something was taken from it."""
+def spent(account: Account, spend: Spend) -> Account:
+    """Return the account after something was taken from it."""
     return msgspec.structs.replace(
-        pot,
-        spent_usd_nanos=min(SPENT_MAX, pot.spent_usd_nanos + spend.usd_nanos),
-        spent_tokens=min(SPENT_MAX, pot.spent_tokens + spend.tokens),
-        spent_steps=min(SPENT_MAX, pot.spent_steps + spend.steps),
+        account,
+        spent_usd_nanos=min(SPENT_MAX, account.spent_usd_nanos + spend.usd_nanos),
+        spent_tokens=min(SPENT_MAX, account.spent_tokens + spend.tokens),
+        spent_steps=min(SPENT_MAX, account.spent_steps + spend.steps),
     )
 
 
-def new_limits(pot: Pot, before: Pot | None) -> Pot:
-    """Return a pot with new limits, and what was spent of the one before."""
+def new_limits(account: Account, before: Account | None) -> Account:
+    """Return an account with new limits, and what was spent of the one before."""
     if before is None:
-        return pot
+        return account
     return msgspec.structs.replace(
         before,
-        usd_nanos=pot.usd_nanos,
-        tokens=pot.tokens,
-        steps=pot.steps,
-        wall_us=pot.wall_us,
+        usd_nanos=account.usd_nanos,
+        tokens=account.tokens,
+        steps=account.steps,
+        wall_us=account.wall_us,
     )
 
 

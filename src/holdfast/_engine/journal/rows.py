@@ -66,7 +66,7 @@ class RunRow(msgspec.Struct, gc=False):
     parent: str | None = None
     """The run id of the run that started this one."""
     root: str | None = None
-    """The run id at the top of a family: whose pot they all spend from. None: this run's own."""
+    """The run id at the top of a family: whose account they all spend from. None: this run's own."""
     origin: str | None = None
     """Of a fork, JSON: `run`, the run id that it came from, and `base`, from which number on its
     chunks are its own; those below are the other run's."""
@@ -198,7 +198,7 @@ class Question(msgspec.Struct, gc=False):
     until_us: int | None
 
 
-class Pot(msgspec.Struct, gc=False):
+class Account(msgspec.Struct, gc=False):
     """What a family of runs may spend, and has spent. None is no limit. Money is in nano dollars,
     so that sums are exact."""
 

@@ -70,7 +70,7 @@ DOUBTS = {
     "timeout": "it ran out of time, and the request may still have been carried out",
     "value_lost": "it returned, so it happened, but its result could not be stored",
     "interrupted": "it was interrupted while it was at work",
-    "adopted": "the store lost records, so it may have happened before",
+    "data_loss": "the store lost records, so it may have happened before",
     "repeated": "the run did the same before, or may have done it, under another key",
     "key_expired": "its key is older than key_ttl=, and is not shown to the other side again",
 }

@@ -81,8 +81,8 @@ def _first(call: StepCall, run_id: str) -> Script:
     """Begin an effect that is new to the journal, unless it may have happened all the same: before
     the store lost records, or under another key."""
     doubt: Doubt | None = None
-    if call.adopted:
-        doubt = Doubt("adopted", True)
+    if call.after_data_loss:
+        doubt = Doubt("data_loss", True)
     elif call.position is None and call.business_key is None and not is_undo(call.key):
         other: str | None = yield FindUnmet(call)
         doubt = None if other is None else Doubt("repeated", True, other=other)

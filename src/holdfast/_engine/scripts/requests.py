@@ -127,8 +127,8 @@ class StepCall(msgspec.Struct):
     business_key: str | None
     claimed_as: str = ""
     """The name under which the business key is claimed, if that is known to be another one."""
-    adopted: bool = False
-    """The run existed when a store with a lost tail was adopted: the first try is a doubt."""
+    after_data_loss: bool = False
+    """The run existed when data loss was accepted: its first try is a doubt."""
     args_node: bytes = b""
     args_now: dict[str, Any] | None = None
     """The arguments as they may be shown, where others are recorded."""

@@ -69,7 +69,7 @@ class ObservedRun(msgspec.Struct, frozen=True):
     queue: str
     parent: str | None
     root: str | None
-    """The run at the top of its family, if that has one pot; None else."""
+    """The run at the top of its family, if that has one account; None else."""
     created_us: int
     past: PriorExecution | None = None
     """Given with `run_claimed` only."""

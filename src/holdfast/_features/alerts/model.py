@@ -18,7 +18,7 @@ import msgspec
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.lifecycle import HeldReason, Status
-from holdfast._engine.journal.rows import Pot, Question, RunRow
+from holdfast._engine.journal.rows import Account, Question, RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.moments import at
 from holdfast._features.watchdog.model import WATCHDOG, Finding
@@ -151,16 +151,16 @@ def of_question(store_id: str, row: RunRow, question: Question) -> Alert:
     )
 
 
-def of_budget(store_id: str, row: RunRow, pot: Pot, now_us: int) -> Alert | None:
+def of_budget(store_id: str, row: RunRow, account: Account, now_us: int) -> Alert | None:
     """Return the alert about a budget that is nearly used up, or None. Raised, it is another one."""
-    for name, limit, spent in _spent(pot, now_us):
+    for name, limit, spent in _spent(account, now_us):
         if spent < limit and spent >= NEARLY * limit:
             share = f"{100 * spent / limit:.0f} %"
             return _alert(
                 store_id,
                 row,
                 kind="budget",
-                mark=f"{pot.root}:{name}:{limit}",
+                mark=f"{account.root}:{name}:{limit}",
                 severity="warning",
                 since_us=now_us,
                 text=f"has used {share} of its budget ({name})",
@@ -169,11 +169,15 @@ def of_budget(store_id: str, row: RunRow, pot: Pot, now_us: int) -> Alert | None
     return None
 
 
-def _spent(pot: Pot, now_us: int) -> Iterable[tuple[str, int, int]]:
+def _spent(account: Account, now_us: int) -> Iterable[tuple[str, int, int]]:
     for name, said in _LIMITS.items():
-        limit = getattr(pot, name)
+        limit = getattr(account, name)
         if limit:
-            spent = now_us - pot.opened_us if name == "wall_us" else getattr(pot, f"spent_{name}")
+            spent = (
+                now_us - account.opened_us
+                if name == "wall_us"
+                else getattr(account, f"spent_{name}")
+            )
             yield said, limit, spent
 
 

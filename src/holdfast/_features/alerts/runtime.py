@@ -150,8 +150,8 @@ def watched(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bool:
             began = finding.noted_at if goes_on else finding.since
             at_us = None if began is None else round(began.timestamp() * 1e6)
             taken &= told.offer(alerts.of_finding(store_id, row, finding), at_us)
-    pot = engine.kept.pot(row.root or row.run_id) if goes_on else None
-    nearly = None if pot is None else alerts.of_budget(store_id, row, pot, now_us)
+    account = engine.kept.account(row.root or row.run_id) if goes_on else None
+    nearly = None if account is None else alerts.of_budget(store_id, row, account, now_us)
     return taken if nearly is None else told.offer(nearly, None) and taken
 
 

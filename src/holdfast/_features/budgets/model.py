@@ -1,9 +1,9 @@
 """What a family of runs may spend, and how an attempt pays for itself. Pure.
 
 A run with a budget writes the start of every attempt ahead, and takes what the attempt may cost
-from its pot in that same transaction: the store refuses the write if the pot has not got it, and
+from its account in that same transaction: the store refuses the write if the account has not got it, and
 then nothing is executed. The write that ends the attempt settles what it really cost. So whatever
-dies in between, the pot never knows of less than was spent.
+dies in between, the account never knows of less than was spent.
 
     begin ── Append(start, Spend: 1 step, declared cost) ─┬─ Call ── Append(outcome, Spend: the rest)
                                                           └─ exhausted ► held, raise-budget goes on
@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.changes import Exhausted, Spend, is_exhausted, spent
-from holdfast._engine.journal.rows import Change, Pot, Refused, Write
+from holdfast._engine.journal.rows import Account, Change, Refused, Write
 from holdfast._engine.scripts.requests import Append, Gate, Now, Poll, Script, StepCall
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.durations import Duration, micros, shown
@@ -30,7 +30,7 @@ NANOS = 10**9
 """Nano dollars in a dollar."""
 USD_MAX = 10**9
 COUNT_MAX = 2**62
-"""Sums of a pot stay far below what a database can count."""
+"""Sums of an account stay far below what a database can count."""
 
 Amount = int | float | Decimal
 
@@ -108,7 +108,7 @@ def dollars(amount: int) -> str:
 
 
 def added(name: str, before: float, amount: float) -> float:
-    """Return what `record_usage` has said so far, and this; what no pot could count is refused,
+    """Return what `record_usage` has said so far, and this; what no account could count is refused,
     where it is said. Once the body has returned it is too late: what it did has happened."""
     most = USD_MAX if name == "cost" else COUNT_MAX
     if amount > most or before + amount > most:
@@ -120,7 +120,7 @@ def added(name: str, before: float, amount: float) -> float:
 
 
 def limits_of(budget: Budget) -> dict[str, int]:
-    """Return the limits that a budget sets, as `run_started` records them and a pot has them."""
+    """Return the limits that a budget sets, as `run_started` records them and an account has them."""
     limits: dict[str, int] = {}
     if budget.usd is not None:
         limits["usd_nanos"] = nanos(budget.usd, "Budget(usd=…)")
@@ -140,9 +140,9 @@ def checked_budget(budget: Any, what: str) -> Budget | None:
     raise UsageError(f"budget={budget!r:.80} of {what}: a holdfast.Budget(usd=…, tokens=…, …)")
 
 
-def new_pot(root: str, limits: Mapping[str, int], opened_us: int) -> Pot:
-    """Return the pot that a run opens for itself and those that it starts."""
-    return Pot(
+def new_account(root: str, limits: Mapping[str, int], opened_us: int) -> Account:
+    """Return the account that a run opens for itself and those that it starts."""
+    return Account(
         root,
         opened_us,
         usd_nanos=limits.get("usd_nanos"),
@@ -156,21 +156,21 @@ def new_pot(root: str, limits: Mapping[str, int], opened_us: int) -> Pot:
 
 
 class Spending:
-    """What one execution knows of its pot: what its calls have reserved, and what they still owe.
-    The pot itself is the store's."""
+    """What one execution knows of its account: what its calls have reserved, and what they still owe.
+    The account itself is the store's."""
 
-    def __init__(self, pot: Pot) -> None:
-        self.root = pot.root
-        self.counts_usd = pot.usd_nanos is not None
+    def __init__(self, account: Account) -> None:
+        self.root = account.root
+        self.counts_usd = account.usd_nanos is not None
         self._reserved: dict[str, int] = {}
-        """What was taken from the pot for calls that are under way, by step key."""
+        """What was taken from the account for calls that are under way, by step key."""
         self._asked: dict[str, int] = {}
-        """How many calls had settled when a call asked the pot."""
+        """How many calls had settled when a call asked the account."""
         self._settled = 0
         self._owed: Spend | None = None
 
     def reserve(self, key: str, cost_nanos: int) -> None:
-        """Take note that an attempt asks the pot for what it may cost."""
+        """Take note that an attempt asks the account for what it may cost."""
         self._reserved[key] = cost_nanos
         self._asked[key] = self._settled
 
@@ -190,18 +190,18 @@ class Spending:
         self._reserved.pop(key, None)
 
     def has_settled(self, key: str) -> bool:
-        """Tell whether any call has settled since this one asked the pot, which refused it."""
+        """Tell whether any call has settled since this one asked the account, which refused it."""
         return self._asked.get(key) != self._settled
 
-    def may_get(self, cost_nanos: int, pot: Pot, now_us: int) -> bool:
-        """Tell whether a pot that refused a call would have enough for it if the other branches of
+    def may_get(self, cost_nanos: int, account: Account, now_us: int) -> bool:
+        """Tell whether an account that refused a call would have enough for it if the other branches of
         the run gave back all that they have reserved."""
         others = sum(self._reserved.values())
-        if not others or pot.usd_nanos is None:
+        if not others or account.usd_nanos is None:
             return False
-        cost = Spend(pot.root, usd_nanos=cost_nanos, steps=1)
-        gives_back = Spend(pot.root, usd_nanos=-others)
-        return not is_exhausted(spent(pot, gives_back), cost, now_us)
+        cost = Spend(account.root, usd_nanos=cost_nanos, steps=1)
+        gives_back = Spend(account.root, usd_nanos=-others)
+        return not is_exhausted(spent(account, gives_back), cost, now_us)
 
 
 class BudgetGate(Gate):
@@ -212,9 +212,9 @@ class BudgetGate(Gate):
         self._key = key
         self._cost_nanos = cost_nanos
         self._reserved_nanos: int | None = None
-        """What was taken from the pot for the attempt that is under way."""
+        """What was taken from the account for the attempt that is under way."""
         self._counted = (0, 0)
-        """The part of the call's usage that the pot has counted: nano dollars and tokens."""
+        """The part of the call's usage that the account has counted: nano dollars and tokens."""
 
     def start(self, call: StepCall) -> Sequence[Change]:
         cost = self._cost_nanos
@@ -223,18 +223,18 @@ class BudgetGate(Gate):
     def refused(self, call: StepCall, refusal: Refused, run_id: str) -> Script:
         if not isinstance(refusal, Exhausted):
             return None
-        pot = refusal.pot
+        account = refusal.account
 
         def look(now_us: int) -> bool | None:
             if self._spending.has_settled(self._key):
                 return True
-            return None if self._spending.may_get(self._cost_nanos, pot, now_us) else False
+            return None if self._spending.may_get(self._cost_nanos, account, now_us) else False
 
         # What other branches have reserved may come back: then there is enough after all.
         changed: bool = yield Poll(call, look)
         if not changed:
             now_us: int = yield Now()
-            raise self._held(call, pot, now_us, run_id)
+            raise self._held(call, account, now_us, run_id)
         return None
 
     def changes(self, request: Append) -> Sequence[Change]:
@@ -257,7 +257,7 @@ class BudgetGate(Gate):
         self._spending.give_back(self._key)
 
     def _settlement(self, call: StepCall) -> Spend | None:
-        """Return what the end of an attempt takes from the pot beside what was reserved for it.
+        """Return what the end of an attempt takes from the account beside what was reserved for it.
 
         It cost what `record_usage(cost_usd=…)` said, or what it was declared to cost. An attempt whose body was
         never called gives everything back.
@@ -279,12 +279,12 @@ class BudgetGate(Gate):
         spend = Spend(root, usd_nanos=cost - reserved, tokens=tokens - tokens_before)
         return spend if spend.usd_nanos or spend.tokens else None
 
-    def _held(self, call: StepCall, pot: Pot, now_us: int, run_id: str) -> Unwind:
+    def _held(self, call: StepCall, account: Account, now_us: int, run_id: str) -> Unwind:
         cost = self._cost_nanos
-        detail = f"{call.key} was not executed: {why_not(pot, cost, now_us)}"
-        if pot.root != run_id:
-            detail += f"; the budget is that of run {pot.root!r}"
-        action = command("set-budget", run_id, *more(pot, cost, now_us))
+        detail = f"{call.key} was not executed: {why_not(account, cost, now_us)}"
+        if account.root != run_id:
+            detail += f"; the budget is that of run {account.root!r}"
+        action = command("set-budget", run_id, *more(account, cost, now_us))
         return Unwind(RunHeld(run_id, "budget", detail, (action,), step=call.key))
 
 
@@ -304,18 +304,22 @@ def together(one: Spend | None, other: Spend | None) -> Spend | None:
 # -- what people are told ----------------------------------------------------------------------
 
 
-def why_not(pot: Pot, cost_nanos: int, now_us: int) -> str:
-    """Say which limit of a pot is in the way."""
+def why_not(account: Account, cost_nanos: int, now_us: int) -> str:
+    """Say which limit of an account is in the way."""
     told: list[str] = []
-    if pot.usd_nanos is not None and _is_over(pot.usd_nanos, pot.spent_usd_nanos, cost_nanos):
+    if account.usd_nanos is not None and _is_over(
+        account.usd_nanos, account.spent_usd_nanos, cost_nanos
+    ):
         needs = f", and it may cost {dollars(cost_nanos)}" if cost_nanos else ""
-        told.append(f"{dollars(pot.spent_usd_nanos)} of {dollars(pot.usd_nanos)} is spent{needs}")
-    if pot.tokens is not None and pot.spent_tokens >= pot.tokens:
-        told.append(f"{pot.spent_tokens:,} of {pot.tokens:,} tokens are used")
-    if pot.steps is not None and pot.spent_steps >= pot.steps:
-        told.append(f"{pot.spent_steps:,} of {pot.steps:,} steps are used")
-    if pot.wall_us is not None and now_us - pot.opened_us >= pot.wall_us:
-        told.append(f"the {shown(pot.wall_us)} that it may take are over")
+        told.append(
+            f"{dollars(account.spent_usd_nanos)} of {dollars(account.usd_nanos)} is spent{needs}"
+        )
+    if account.tokens is not None and account.spent_tokens >= account.tokens:
+        told.append(f"{account.spent_tokens:,} of {account.tokens:,} tokens are used")
+    if account.steps is not None and account.spent_steps >= account.steps:
+        told.append(f"{account.spent_steps:,} of {account.steps:,} steps are used")
+    if account.wall_us is not None and now_us - account.opened_us >= account.wall_us:
+        told.append(f"the {shown(account.wall_us)} that it may take are over")
     return " and ".join(told) or "its budget was used up"
 
 
@@ -323,18 +327,25 @@ def _is_over(limit: int, spent: int, amount: int) -> bool:
     return spent + amount > limit or (amount <= 0 and spent >= limit)
 
 
-def more(pot: Pot, cost_nanos: int, now_us: int) -> list[str]:
+def more(account: Account, cost_nanos: int, now_us: int) -> list[str]:
     """Return the options of a command that sets as much again, and enough for the next step."""
     options: list[str] = []
-    if pot.usd_nanos is not None and _is_over(pot.usd_nanos, pot.spent_usd_nanos, cost_nanos):
-        enough = max(2 * pot.usd_nanos, pot.spent_usd_nanos + max(cost_nanos, pot.usd_nanos))
+    if account.usd_nanos is not None and _is_over(
+        account.usd_nanos, account.spent_usd_nanos, cost_nanos
+    ):
+        enough = max(
+            2 * account.usd_nanos, account.spent_usd_nanos + max(cost_nanos, account.usd_nanos)
+        )
         options += ["--usd", dollars(enough).lstrip("$").replace(",", "")]
-    if pot.tokens is not None and pot.spent_tokens >= pot.tokens:
-        options += ["--tokens", str(pot.spent_tokens + max(pot.tokens, 1))]
-    if pot.steps is not None and pot.spent_steps >= pot.steps:
-        options += ["--steps", str(pot.spent_steps + max(pot.steps, 1))]
-    if pot.wall_us is not None and now_us - pot.opened_us >= pot.wall_us:
-        options += ["--wall", _seconds(now_us - pot.opened_us + max(pot.wall_us, 1_000_000))]
+    if account.tokens is not None and account.spent_tokens >= account.tokens:
+        options += ["--tokens", str(account.spent_tokens + max(account.tokens, 1))]
+    if account.steps is not None and account.spent_steps >= account.steps:
+        options += ["--steps", str(account.spent_steps + max(account.steps, 1))]
+    if account.wall_us is not None and now_us - account.opened_us >= account.wall_us:
+        options += [
+            "--wall",
+            _seconds(now_us - account.opened_us + max(account.wall_us, 1_000_000)),
+        ]
     return options
 
 

@@ -1,4 +1,4 @@
-"""A run with a budget, performed: its pot is opened, a raise is taken in, models have prices."""
+"""A run with a budget, performed: its account is opened, a raise is taken in, models have prices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.rows import Lease, Message, Pot, RunRow, Write
+from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write
 from holdfast._engine.scripts.requests import StepCall
 from holdfast._features.budgets import prices
-from holdfast._features.budgets.model import BudgetGate, Spending, nanos, new_pot
+from holdfast._features.budgets.model import BudgetGate, Spending, nanos, new_account
 from holdfast._runtime import log as logs
-from holdfast._stores.families import pot_of
+from holdfast._stores.families import account_of
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -30,9 +30,9 @@ _unpriced: set[str] = set()
 class RunBudget:
     """The budget of one run at work: gives each of its calls a gate."""
 
-    def __init__(self, pot: Pot) -> None:
-        self.counts_usd = pot.usd_nanos is not None
-        self._spending = Spending(pot)
+    def __init__(self, account: Account) -> None:
+        self.counts_usd = account.usd_nanos is not None
+        self._spending = Spending(account)
 
     def gate(self, call: StepCall, cost: Cost, arguments: Mapping[str, Any]) -> BudgetGate:
         """Return the gate of a call; its declared cost may be worked out from its arguments."""
@@ -42,17 +42,17 @@ class RunBudget:
 
 
 def opened(engine: Engine, row: RunRow, history: History) -> RunBudget | None:
-    """Return the budget of a run that has a budget, or whose family has one. The pot is opened
+    """Return the budget of a run that has a budget, or whose family has one. The account is opened
     before the first step; one that is there stays as it is."""
     limits = _declared(history)
     if row.root is None and limits is None:
         return None
     prices.read_file()
-    pot = pot_of(engine.kept, row)
-    if pot is None and limits is not None:
-        made = new_pot(row.run_id, limits, engine.now_us())
-        pot = engine.kept.put_pot(made, only_new=True)
-    return None if pot is None else RunBudget(pot)
+    account = account_of(engine.kept, row)
+    if account is None and limits is not None:
+        made = new_account(row.run_id, limits, engine.now_us())
+        account = engine.kept.put_account(made, only_new=True)
+    return None if account is None else RunBudget(account)
 
 
 def _declared(history: History) -> dict[str, int] | None:

@@ -26,7 +26,7 @@ ENDS = {
 """Entries that end a run, with the status that they leave."""
 OUTCOMES = frozenset({Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_IN_DOUBT})
 """Entries that may end an attempt."""
-UNCALLED = frozenset({"adopted", "key_expired", "repeated"})
+UNCALLED = frozenset({"data_loss", "key_expired", "repeated"})
 """Why an effect is in doubt that was not called just now."""
 _STARTED, _COMPLETED = Kind.STEP_STARTED, Kind.STEP_COMPLETED
 

@@ -219,7 +219,7 @@ def _body(execution: Execution, effect: Effect, *, awaits: bool) -> Body:
         args_digest=digest,
         idempotency_key=execution.derived_key(key),
         business_key=None,
-        adopted=execution.adopted,
+        after_data_loss=execution.after_data_loss,
         args_node=node,
         undoes=core.effect_undone(record),
     )

@@ -108,12 +108,12 @@ def _too_far(seen: Seen, spent: Sequence[Spent], what: str, limit: int | None) -
 def _budget(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
     """The budget of the family will be used up soon: it stops the run by itself, so that is only
     said."""
-    pot = seen.pot
-    if pot is None:
+    account = seen.account
+    if account is None:
         return
     amounts = (
-        ("usd", pot.spent_usd_nanos, pot.usd_nanos),
-        ("tokens", pot.spent_tokens, pot.tokens),
+        ("usd", account.spent_usd_nanos, account.usd_nanos),
+        ("tokens", account.spent_tokens, account.tokens),
     )
     for what, total, limit in amounts:
         if limit is None or total < NEARLY * limit:

@@ -29,7 +29,7 @@ from holdfast._features.watchdog.subject import Deed, Seen
 from holdfast._stores import lineage
 from holdfast._stores.claim_rules import queue_of
 from holdfast._stores.contract import Committed, Posted, Query, Store
-from holdfast._stores.families import open_children, pot_of
+from holdfast._stores.families import account_of, open_children
 from holdfast.errors import Corrupt, RunDeleted, StoreError, UsageError
 
 OTHERS = 20
@@ -134,7 +134,7 @@ class Survey:
             if seen.at_work:
                 seen.durations_us = self._durations(row, now_us)
             if row.usage not in ("", "{}"):
-                seen.pot = pot_of(store, row)
+                seen.account = account_of(store, row)
         if seen.limits.duplicates_us is not None:
             seen.deeds = list(self._deeds(row, now_us - seen.limits.duplicates_us))
         return seen

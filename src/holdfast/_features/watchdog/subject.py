@@ -14,7 +14,7 @@ from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import CLAIMABLE, FINAL
-from holdfast._engine.journal.rows import Pot, RunRow
+from holdfast._engine.journal.rows import Account, RunRow
 from holdfast._engine.values.moments import at
 from holdfast._features.watchdog.model import Finding, Found, Limits, Severity, limits_in
 
@@ -45,7 +45,7 @@ class Seen(msgspec.Struct):
     """How long steps took in other runs of the flow, by name."""
     deeds: Sequence[Deed] = ()
     """What other runs of the flow did."""
-    pot: Pot | None = None
+    account: Account | None = None
 
     @property
     def limits(self) -> Limits:

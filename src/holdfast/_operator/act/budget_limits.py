@@ -1,6 +1,6 @@
 """Set the limits of a run's budget: an entry with the actor who decided it.
 
-The entry comes first, then the pot, then the runs that were held for it are freed. Whoever dies in
+The entry comes first, then the account, then the runs that were held for it are freed. Whoever dies in
 between has raised nothing that is not recorded, and the same command once more does the rest.
 """
 
@@ -13,14 +13,14 @@ import msgspec
 from holdfast._engine.decisions.resume import draft, facts_of
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
-from holdfast._engine.journal.rows import Lease, Message, Pot, RunRow, Write
+from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write
 from holdfast._engine.values.durations import shown
-from holdfast._features.budgets.model import Budget, dollars, limits_of, new_pot
+from holdfast._features.budgets.model import Budget, dollars, limits_of, new_account
 from holdfast._operator.act.action_result import TRIES, Answer, check_actor
 from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count
 from holdfast._stores.contract import Committed, Query, Store
-from holdfast._stores.families import pot_of
+from holdfast._stores.families import account_of
 from holdfast.errors import StaleView, UsageError
 
 PAGE = 1000
@@ -36,11 +36,11 @@ def set_budget(store: Store, run_id: str, budget: Budget, *, actor: str) -> Answ
     if not isinstance(budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"set_budget(…, budget={budget!r:.80}): a holdfast.Budget(usd=…, …)")
     row = existing_row(store, run_id)
-    before = _pot(store, row)
+    before = _account(store, row)
     after = msgspec.structs.replace(before, **limits_of(budget))
     _check(store, row, after)
     _record(store, before, limits_of(budget), actor)
-    store.put_pot(after)
+    store.put_account(after)
     freed = [held.run_id for held in _held(store, before) if _released(store, held, actor)]
     row = existing_row(store, run_id)
     return Answer(
@@ -54,47 +54,47 @@ def set_budget(store: Store, run_id: str, budget: Budget, *, actor: str) -> Answ
     )
 
 
-def _pot(store: Store, row: RunRow) -> Pot:
-    """Return the pot that a run spends from; one that has not begun yet has not opened it."""
-    pot = pot_of(store, row)
-    if pot is not None:
-        return pot
+def _account(store: Store, row: RunRow) -> Account:
+    """Return the account that a run spends from; one that has not begun yet has not opened it."""
+    account = account_of(store, row)
+    if account is not None:
+        return account
     started = store.entry(row.run_no, 1)
     limits: dict[str, int] | None = None if started is None else facts_of(started).get("budget")
     if limits:
-        return new_pot(row.run_id, limits, store.now_us())
+        return new_account(row.run_id, limits, store.now_us())
     raise UsageError(
         f"run {row.run_id!r} has no budget that could be raised; a run gets one when it is started: "
         "@flow(budget=Budget(…)), or flow.with_options(budget=…)"
     )
 
 
-def _check(store: Store, row: RunRow, pot: Pot) -> None:
+def _check(store: Store, row: RunRow, account: Account) -> None:
     """Refuse limits that are below what is spent, and a run that has ended."""
     if row.status in FINAL:
         raise UsageError(
             f"run {row.run_id!r} is {row.status}, and that is final; it spends nothing"
         )
     for name, limit, spent in (
-        ("usd", pot.usd_nanos, pot.spent_usd_nanos),
-        ("tokens", pot.tokens, pot.spent_tokens),
-        ("steps", pot.steps, pot.spent_steps),
+        ("usd", account.usd_nanos, account.spent_usd_nanos),
+        ("tokens", account.tokens, account.spent_tokens),
+        ("steps", account.steps, account.spent_steps),
     ):
         if limit is not None and limit < spent:
             told = (dollars(limit), dollars(spent)) if name == "usd" else (limit, spent)
             raise UsageError(
-                f"the budget of run {pot.root!r} cannot be {name}={told[0]}: {told[1]} is spent "
+                f"the budget of run {account.root!r} cannot be {name}={told[0]}: {told[1]} is spent "
                 "already; set at least as much"
             )
-    elapsed_us = store.now_us() - pot.opened_us
-    if pot.wall_us is not None and pot.wall_us <= elapsed_us:
+    elapsed_us = store.now_us() - account.opened_us
+    if account.wall_us is not None and account.wall_us <= elapsed_us:
         raise UsageError(
-            f"the budget of run {pot.root!r} cannot be wall={shown(pot.wall_us)}: it was opened "
+            f"the budget of run {account.root!r} cannot be wall={shown(account.wall_us)}: it was opened "
             f"{shown(elapsed_us)} ago; set more than that with wall= (--wall)"
         )
 
 
-def _record(store: Store, before: Pot, limits: dict[str, int], actor: str) -> None:
+def _record(store: Store, before: Account, limits: dict[str, int], actor: str) -> None:
     """Write the decision into the journal of the run whose budget it is; if a live process has that
     run, it does so."""
     facts = {"actor": actor, "to": limits, "before": _account_facts(before)}
@@ -117,23 +117,23 @@ def _record(store: Store, before: Pot, limits: dict[str, int], actor: str) -> No
     raise StaleView(before.root)
 
 
-def _account_facts(pot: Pot) -> dict[str, int]:
+def _account_facts(account: Account) -> dict[str, int]:
     names = ("usd_nanos", "tokens", "steps", "wall_us")
-    limits = {name: getattr(pot, name) for name in names}
+    limits = {name: getattr(account, name) for name in names}
     spent = {
-        name: getattr(pot, name) for name in ("spent_usd_nanos", "spent_tokens", "spent_steps")
+        name: getattr(account, name) for name in ("spent_usd_nanos", "spent_tokens", "spent_steps")
     }
     return {name: value for name, value in {**limits, **spent}.items() if value is not None}
 
 
-def _held(store: Store, pot: Pot) -> Iterator[RunRow]:
-    """Yield the runs that are held because this pot had not enough."""
+def _held(store: Store, account: Account) -> Iterator[RunRow]:
+    """Yield the runs that are held because this account had not enough."""
     query = Query(status=[Status.HELD], held_reason=HeldReason.BUDGET.value, limit=PAGE)
     while True:
         rows = store.list(query)
         for row in rows:
-            spends_from = pot_of(store, row)
-            if spends_from is not None and spends_from.root == pot.root:
+            spends_from = account_of(store, row)
+            if spends_from is not None and spends_from.root == account.root:
                 yield row
         if len(rows) < PAGE:
             return
@@ -153,14 +153,14 @@ def _released(store: Store, row: RunRow, actor: str) -> bool:
     return False
 
 
-def _limits(pot: Pot) -> str:
+def _limits(account: Account) -> str:
     told: list[str] = []
-    if pot.usd_nanos is not None:
-        told.append(dollars(pot.usd_nanos))
-    if pot.tokens is not None:
-        told.append(count(pot.tokens, "token"))
-    if pot.steps is not None:
-        told.append(count(pot.steps, "step"))
-    if pot.wall_us is not None:
-        told.append(shown(pot.wall_us))
+    if account.usd_nanos is not None:
+        told.append(dollars(account.usd_nanos))
+    if account.tokens is not None:
+        told.append(count(account.tokens, "token"))
+    if account.steps is not None:
+        told.append(count(account.steps, "step"))
+    if account.wall_us is not None:
+        told.append(shown(account.wall_us))
     return ", ".join(told)

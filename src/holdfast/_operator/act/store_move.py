@@ -195,7 +195,7 @@ class _Mover:
                 Fate.CONFLICT,
                 "the target has a run with this id, and this one was not held for it",
             )
-        if row.run_no <= source.adopted_through():
+        if row.run_no <= source.accepted_through():
             return Moved(
                 run_id,
                 Fate.STAYS,

@@ -130,7 +130,7 @@ _DOUBTS = {
     "timeout": "it ran out of time",
     "value_lost": "it happened, but its result is lost",
     "interrupted": "it was interrupted",
-    "adopted": "the store lost records",
+    "data_loss": "the store lost records",
     "repeated": "it may repeat another",
 }
 """Shorter than in an explanation: it stands in a line."""

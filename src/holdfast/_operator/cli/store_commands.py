@@ -125,7 +125,7 @@ def _accept_data_loss(session: Session, actor: str) -> int:
         else:
             session.say("Nothing to accept: no acknowledged commit is missing.")
         return OK
-    accepted = store.adopt(actor)
+    accepted = store.accept_data_loss(actor)
     audit_log.record(store, actor, "store", "accepted", lost=accepted)
     if session.as_json:
         session.answer(accepted=accepted, actor=actor)

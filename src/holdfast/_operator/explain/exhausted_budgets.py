@@ -7,7 +7,7 @@ from holdfast._operator.explain.causes import others_for, raise_command
 from holdfast._operator.explain.explanation import Case
 from holdfast._operator.read.budget_views import budget_of, held_detail, line, why_used_up
 from holdfast._operator.text import count
-from holdfast._stores.families import pot_of
+from holdfast._stores.families import account_of
 
 
 def about_budget(case: Case) -> None:
@@ -30,16 +30,16 @@ def held_for_budget(case: Case) -> None:
     case.said.case = f"{case.name} is held, since its budget is used up: {told}."
     case.progress()
     case.said.unknown.append("What the rest of it will cost.")
-    pot, was = pot_of(case.store, row), facts.get("actions", ())
-    others = 0 if pot is None else others_for(case.store, row, pot)
+    account, was = account_of(case.store, row), facts.get("actions", ())
+    others = 0 if account is None else others_for(case.store, row, account)
     if others:
         runs = count(others, "other run")
         case.said.known.append(
             f"{runs} of its family {'is' if others == 1 else 'are'} held for it."
         )
     goes_on = "they all go on" if others else "it goes on"
-    cmd = "" if pot is None else raise_command(case.store, pot, row, was)
+    cmd = "" if account is None else raise_command(case.store, account, row, was)
     for action in [cmd] if cmd else was:
         case.do(f"Raise its limit (as a whole, not what is added), and {goes_on}:", str(action))
-    if pot is None or not why_used_up(pot, case.now_us):
+    if account is None or not why_used_up(account, case.now_us):
         case.do("If it was raised, or can do with what is left, let it go on:", case.cmd("resume"))

@@ -9,12 +9,12 @@ import msgspec
 from holdfast._engine.decisions.resume import held_facts
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import HeldReason
-from holdfast._engine.journal.rows import Pot, RunRow
+from holdfast._engine.journal.rows import Account, RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.durations import shown
 from holdfast._features.budgets.model import NANOS, dollars, more, why_not
 from holdfast._stores.contract import Store
-from holdfast._stores.families import pot_of
+from holdfast._stores.families import account_of
 
 
 class BudgetView(msgspec.Struct, frozen=True):
@@ -40,24 +40,26 @@ class BudgetView(msgspec.Struct, frozen=True):
 
 def budget_of(store: Store, row: RunRow, past: History) -> BudgetView | None:
     """Return the budget of a run, or of the family that it belongs to; None without one."""
-    pot = pot_of(store, row)
-    if pot is None:
+    account = account_of(store, row)
+    if account is None:
         return None
-    elapsed_us = max(0, store.now_us() - pot.opened_us)
+    elapsed_us = max(0, store.now_us() - account.opened_us)
     return BudgetView(
-        root=pot.root,
-        usd=None if pot.usd_nanos is None else pot.usd_nanos / NANOS,
-        spent_usd=pot.spent_usd_nanos / NANOS,
-        left_usd=None if pot.usd_nanos is None else (pot.usd_nanos - pot.spent_usd_nanos) / NANOS,
-        tokens=pot.tokens,
-        spent_tokens=pot.spent_tokens,
-        left_tokens=None if pot.tokens is None else pot.tokens - pot.spent_tokens,
-        steps=pot.steps,
-        spent_steps=pot.spent_steps,
-        left_steps=None if pot.steps is None else pot.steps - pot.spent_steps,
-        wall_s=None if pot.wall_us is None else pot.wall_us / 1e6,
+        root=account.root,
+        usd=None if account.usd_nanos is None else account.usd_nanos / NANOS,
+        spent_usd=account.spent_usd_nanos / NANOS,
+        left_usd=None
+        if account.usd_nanos is None
+        else (account.usd_nanos - account.spent_usd_nanos) / NANOS,
+        tokens=account.tokens,
+        spent_tokens=account.spent_tokens,
+        left_tokens=None if account.tokens is None else account.tokens - account.spent_tokens,
+        steps=account.steps,
+        spent_steps=account.spent_steps,
+        left_steps=None if account.steps is None else account.steps - account.spent_steps,
+        wall_s=None if account.wall_us is None else account.wall_us / 1e6,
         elapsed_s=elapsed_us / 1e6,
-        left_s=None if pot.wall_us is None else (pot.wall_us - elapsed_us) / 1e6,
+        left_s=None if account.wall_us is None else (account.wall_us - elapsed_us) / 1e6,
         unpriced=unpriced(past),
     )
 
@@ -74,14 +76,14 @@ def unpriced(past: History) -> tuple[str, ...]:
     return tuple(found)
 
 
-def why_used_up(pot: Pot, now_us: int) -> str:
-    """Say which limits of a pot are reached now; empty if none is."""
-    return why_not(pot, 0, now_us) if more(pot, 0, now_us) else ""
+def why_used_up(account: Account, now_us: int) -> str:
+    """Say which limits of an account are reached now; empty if none is."""
+    return why_not(account, 0, now_us) if more(account, 0, now_us) else ""
 
 
-def raise_options(pot: Pot, now_us: int) -> list[str]:
-    """Return the options of the command that raises what is used up of a pot now; none if nothing is."""
-    return more(pot, 0, now_us)
+def raise_options(account: Account, now_us: int) -> list[str]:
+    """Return the options of the command that raises what is used up of an account now; none if nothing is."""
+    return more(account, 0, now_us)
 
 
 def held_detail(store: Store, row: RunRow, past: History) -> str | None:
@@ -89,11 +91,11 @@ def held_detail(store: Store, row: RunRow, past: History) -> str | None:
     now, since others spend from the same one: it is told as it is now."""
     told = held_facts(past)
     detail: str | None = told.get("detail")
-    pot = pot_of(store, row) if row.held_reason == HeldReason.BUDGET else None
-    now = "" if pot is None else why_used_up(pot, store.now_us())
-    if pot is None or not now:
+    account = account_of(store, row) if row.held_reason == HeldReason.BUDGET else None
+    now = "" if account is None else why_used_up(account, store.now_us())
+    if account is None or not now:
         return detail
-    whose = "" if pot.root == row.run_id else f"; the budget is that of run {pot.root!r}"
+    whose = "" if account.root == row.run_id else f"; the budget is that of run {account.root!r}"
     return f"{told.get('step') or 'the next step'} was not executed: {now}{whose}"
 
 

@@ -63,7 +63,7 @@ class Execution:
         self.run_id = lease.row.run_id
         self.ended = False
         """A block that is replayed after its end; nothing more can be recorded."""
-        self.adopted = lease.row.run_no <= engine.kept.adopted_through()
+        self.after_data_loss = lease.row.run_no <= engine.kept.accepted_through()
         self.lock = threading.RLock()
         self.stopped: Unwind | None = None
         self.interrupted = threading.Event()

@@ -58,7 +58,7 @@ class Remembered:
             return (run_no, head) in self._said
 
     def forget(self) -> None:
-        """Forget all runs: the store was adopted as it is, whatever they had."""
+        """Forget all runs: the data loss was accepted, whatever they had."""
         with self._lock:
             self._said.update((run_no, head) for run_no, (_, head) in self._heads.items())
             self._heads.clear()

@@ -7,25 +7,37 @@ same happens inside a transaction that looks at them first.
 
 A try that may have been committed before its connection broke is found out under the lock of its
 rows: their digest is the one that was to be written, or it is not (I18).
+
+Locks are taken in one order by everybody, so that two batches wait for each other but never in a
+circle:
+
+    1  names      keys, memories and inboxes: advisory locks, sorted
+    2  rows       of the runs that are written to, by number
+    3  accounts       by the name of their root
+
+Who sends a message does not touch the row of the run that gets it: a parent and its child, each with
+its own row locked, may write to each other. The lock on the name of an inbox is held until the
+commit, so the numbers of its messages become visible in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+from holdfast._engine.journal.changes import PostMessage, Spend, TakeMessage
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import Applied, Lease, Refused, RunRow, Write, apply
-from holdfast._stores import claim_rules
+from holdfast._stores import claim_rules, row_codec, side_rows
 from holdfast._stores.contract import Broken, Committed, Fenced, Outcome
+from holdfast._stores.lookups import Fetch
 from holdfast._stores.postgres import regression
 from holdfast._stores.postgres.acknowledged_heads import Remembered
 from holdfast._stores.postgres.postgres_database import Database
 from holdfast._stores.postgres.postgres_owners import Owners
-from holdfast._stores.postgres.postgres_queries import fetch_with
-from holdfast._stores.postgres.postgres_side_tables import Beside, ServerTables, name_locks
 from holdfast._stores.postgres.row_statement import send
 from holdfast._stores.postgres.server_connection import Link
-from holdfast._stores.side_tables import Overlay, Place, Put
+from holdfast._stores.side_tables import Overlay, Place, Put, SideTables, Statement
 from holdfast.errors import HoldfastError, KeyConflict, StoreError, StoreFailed, StoreLostData
 
 _OWN_FAULT = (HoldfastError, AssertionError, ValueError, LookupError, TypeError)
@@ -153,7 +165,7 @@ class Batch:
         now_us: Callable[[], int],
     ) -> None:
         self.outcomes: list[Outcome] = []
-        self._fetch = fetch_with(link)
+        self._fetch = link.fetch
         self._owners = owners
         self._lease_until_us = lease_until_us
         self._namespace = namespace
@@ -333,3 +345,95 @@ def _make_known(new: RunRow, before: RunRow) -> None:
     if new.digest == before.digest:
         new.lease_until_us += 1
         new.sealed()
+
+
+# -- what a batch locks and reads ---------------------------------------------------------------
+
+
+def name_locks(namespace: str, writes: Sequence[Write]) -> list[int]:
+    """Return the numbers of all names that a batch locks, in the order in which everybody locks."""
+    names = {change.lock(namespace) for write in writes for change in write.changes}
+    return sorted(row_codec.name_hash(*name) for name in names if name is not None)
+
+
+class Beside:
+    """What a batch has locked and read before its writes decide; it stays true until the commit."""
+
+    def __init__(self) -> None:
+        self.standing: dict[int, bytes] | None = None
+        self.targets: dict[str, RunRow] = {}
+        """Rows of the runs that get messages."""
+
+    def stands(self, was: RunRow) -> bool | None:
+        """Tell whether the row of a run is as the batch saw it; None if nobody has looked."""
+        return None if self.standing is None else self.standing.get(was.run_no) == was.digest
+
+    def look(
+        self, link: Link, fetch: Fetch, namespace: str, writes: Sequence[Write]
+    ) -> Iterator[tuple[Place, Any]]:
+        """Lock the rows and the accounts, and yield what was read with them."""
+        numbers = sorted({write.lease.row.run_no for write in writes})
+        roots = sorted({spend.root for write in writes for spend in write.of(Spend)})
+        posts = [post for write in writes for post in write.of(PostMessage)]
+        queries: list[Statement] = [("lock_runs", (numbers,))]
+        if roots:
+            queries.append(("accounts_locked", (namespace, roots)))
+        if posts:
+            ids, names = [it.run_id for it in posts], [it.message.message_id for it in posts]
+            queries += [
+                ("runs_by_ids", (namespace, sorted(set(ids)))),
+                ("inbox_ends", (namespace, sorted(set(ids)))),
+                ("messages_there", (ids, names, namespace)),
+            ]
+        rows, *about = link.fetch_each(*queries)
+        self.standing = dict(rows)
+        if roots:
+            yield from self._accounts(fetch, namespace, roots, about.pop(0))
+        if posts:
+            targets, ends, there = about
+            self.targets = {row.run_id: row for row in map(row_codec.run_row, targets)}
+            yield from self._inboxes(posts, dict(ends), {tuple(it) for it in there})
+        for write in writes:
+            yield from self._taken(fetch, write)
+
+    def _accounts(
+        self, fetch: Fetch, namespace: str, roots: Sequence[str], found: Sequence[Any]
+    ) -> Iterator[tuple[Place, Any]]:
+        """Yield the accounts; one that is not there is looked for by both ways."""
+        accounts = {account.root: account for account in map(side_rows.account_of, found)}
+        for root in roots:
+            if root not in accounts and side_rows.find_account(fetch, namespace, root) is not None:
+                (values,) = fetch("accounts_locked", (namespace, [root]))  # Made a moment ago.
+                accounts[root] = side_rows.account_of(values)
+            yield ("accounts", root), accounts.get(root)
+
+    def _inboxes(
+        self, posts: Sequence[PostMessage], ends: dict[int, int], there: set[tuple[Any, ...]]
+    ) -> Iterator[tuple[Place, Any]]:
+        for target in self.targets.values():
+            yield ("inbox_end", target.run_no), ends.get(target.run_no, 0)
+        for post in posts:
+            if post.run_id in self.targets:
+                at = (self.targets[post.run_id].run_no, post.message.message_id)
+                yield ("inbox", *at), (True if at in there else None)  # Only that it is there.
+
+    def _taken(self, fetch: Fetch, write: Write) -> Iterator[tuple[Place, Any]]:
+        names = [change.message_id for change in write.of(TakeMessage)]
+        if names:
+            run_no = write.lease.row.run_no
+            for message in map(row_codec.message_row, fetch("messages_by_ids", (run_no, names))):
+                yield ("inbox", run_no, message.message_id), message
+
+
+class ServerTables(SideTables):
+    """How the tables are read and written on a server."""
+
+    def __init__(self, fetch: Fetch, namespace: str, run: Any) -> None:
+        super().__init__(fetch, namespace)
+        self._run = run
+
+    def read(self, table: str, *at: Any) -> Any:
+        """Return a verified row. Runs and inboxes were read beforehand."""
+        if table == "runs":
+            return self._run(*at)
+        return None if table == "inbox" else super().read(table, *at)

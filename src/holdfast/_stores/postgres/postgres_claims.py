@@ -1,4 +1,4 @@
-"""Claiming: one run by its id, or as many as a worker has room for.
+"""Claiming as many runs as a worker has room for.
 
 Rows are locked while they are looked at; a worker leaves out those that another one has locked
 (SKIP LOCKED), so that any number of workers take different runs at the same time.
@@ -13,14 +13,13 @@ from typing import Any
 
 from holdfast._engine.journal.lifecycle import CLAIMABLE
 from holdfast._engine.journal.rows import Applied, Lease, RunRow, apply
-from holdfast._stores import claim_rules, lookups, queue_limits, row_codec
-from holdfast._stores.contract import Busy, Limits, Wanted
+from holdfast._stores import claim_rules, fleet_rows, queue_limits, row_codec
+from holdfast._stores.contract import Limits, Wanted
 from holdfast._stores.postgres.postgres_database import Database
 from holdfast._stores.postgres.postgres_owners import Owners
-from holdfast._stores.postgres.postgres_queries import fetch_with
 from holdfast._stores.postgres.row_statement import send
 from holdfast._stores.postgres.server_connection import Link
-from holdfast.errors import Corrupt, RunNotFound, StoreError
+from holdfast.errors import StoreError
 
 log = logging.getLogger("holdfast.store")
 
@@ -45,61 +44,6 @@ class Claimer:
         self._lease_until_us = lease_until_us
         self._namespace = namespace
 
-    # -- one run -------------------------------------------------------------------------------
-
-    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
-        """Take one run, or say who has it."""
-        made: list[RunRow] = []
-
-        def work(link: Link, _tries: int) -> Lease | Busy:
-            with link.writing():
-                row = self._locked(link, run_id)
-                if any(row.digest == before.digest for before in made):
-                    return self._claimed(row)  # An earlier try went through.
-                why = self._why(link, row, owner, at_us)
-                if why is None:
-                    name = self._owners.name(row.owner, link.fetch)
-                    return Busy(row, claim_rules.refusal(row, name))
-                applied = self._apply(row, owner, at_us, why)
-                made.append(applied.row)
-                changed = send(link, [(row, applied)], [])
-                assert changed, "the row was locked"
-            return self._claimed(applied.row)
-
-        return self._database.work(work)
-
-    def _locked(self, link: Link, run_id: str) -> RunRow:
-        found = link.fetch("run_by_id_locked", (self._namespace, run_id))
-        if found:
-            return row_codec.run_row(found[0])
-        row = lookups.find_run(fetch_with(link), self._namespace, run_id)
-        if row is not None:
-            raise Corrupt("the index of run ids", run_id=run_id, why="it does not show this run")
-        raise RunNotFound(run_id, f"namespace {self._namespace!r}")
-
-    def _why(self, link: Link, row: RunRow, owner: int, at_us: int) -> str | None:
-        owners, fetch = self._owners, link.fetch
-        return claim_rules.why_claimable(
-            row,
-            owner,
-            at_us,
-            lambda other: owners.is_dead(other, fetch),
-            lambda other: owners.pulse_until_us(other, fetch),
-        )
-
-    def _apply(self, row: RunRow, owner: int, at_us: int, why: str) -> Applied:
-        if claim_rules.is_poison(row):
-            write = claim_rules.quarantine_write(row, at_us)
-        else:
-            write = claim_rules.claim_write(row, owner, at_us, why)
-        return apply(row, write, self._lease_until_us())
-
-    @staticmethod
-    def _claimed(row: RunRow) -> Lease | Busy:
-        if row.status in CLAIMABLE:
-            return Lease(row)
-        return Busy(row, claim_rules.refusal(row, "nobody"))
-
     # -- as many as there is room for ----------------------------------------------------------
 
     def take(self, wanted: Wanted) -> list[Lease]:
@@ -114,7 +58,7 @@ class Claimer:
         taken: list[Lease] = []
         if dead or late or strays:
             taken += self._take_stranded(wanted, dead, late)
-        limits = {values[0]: Limits(*values) for values in rows}
+        limits = fleet_rows.limits_in(lambda *_: rows, self._namespace)
         names = [queue for (queue,) in queues]
         if wanted.queues is None:
             random.shuffle(names)
@@ -137,7 +81,7 @@ class Claimer:
 
     def _take_again(self, wanted: Wanted) -> list[Lease]:
         """Take runs that are held, for code that has not tried them."""
-        limits = {known.queue: known for known in self.limits()}
+        limits = fleet_rows.limits_in(self._database.read, self._namespace)
 
         def take_from(queue: str, limit: int) -> Sequence[Lease]:
             return self._take_from(wanted, limits.get(queue) or Limits(queue), limit)
@@ -148,16 +92,11 @@ class Claimer:
         """Look round in one round trip: owners, runs of our own that we lost track of, queues."""
         working = list(wanted.working)
         return link.fetch_each(
-            ("owners_of_open_runs", ()),
+            ("owners_at_work", ()),
             ("stray_runs", (wanted.owner, self._namespace, working)),
-            ("limits", (self._namespace,)),
+            ("all_limits", ()),
             ("queues_ready", {"namespace": self._namespace, "at_us": wanted.at_us}),
         )
-
-    def limits(self) -> list[Limits]:
-        """Return the limits of all queues that have some."""
-        found = self._database.read("limits", (self._namespace,))
-        return [Limits(*values) for values in found]
 
     def _take_stranded(
         self, wanted: Wanted, dead: Sequence[int], late: Sequence[int]
@@ -226,7 +165,7 @@ class Claimer:
     def _gate(self, link: Link, queue: str) -> queue_limits.Gate:
         """Count what is at work and what was begun, with the queue locked until the commit."""
         found = link.fetch("limits_locked", (self._namespace, queue))
-        limits = Limits(*found[0]) if found else Limits(queue)
+        limits = fleet_rows.limits_of(found[0]) if found else Limits(queue)
         running = link.fetch("running_by_key", (self._namespace, queue))
         begun: list[Any] = []
         if queue_limits.counts_starts(limits):
@@ -242,12 +181,16 @@ class Claimer:
         for row in rows:
             if wanted.again is not None:
                 write = claim_rules.again_write(row, wanted)
-                if write is not None:
-                    changes.append((row, apply(row, write, self._lease_until_us())))
-                continue
-            why = self._why(link, row, wanted.owner, wanted.at_us)
-            if why is not None:
-                changes.append((row, self._apply(row, wanted.owner, wanted.at_us, why)))
+            else:
+                write = claim_rules.claim_of(
+                    row,
+                    wanted.owner,
+                    wanted.at_us,
+                    lambda other: self._owners.is_dead(other, link.fetch),
+                    lambda other: self._owners.pulse_until_us(other, link.fetch),
+                )
+            if write is not None:
+                changes.append((row, apply(row, write, self._lease_until_us())))
         changed = send(link, changes, [])
         if gate is not None and queue_limits.counts_starts(gate.limits):
             first = [row for row, _ in changes if queue_limits.is_first(row)]

@@ -1,4 +1,5 @@
-"""The connections to one server: one that appends, one for pulses, a pool for all else.
+"""The connections to one server (one that appends, one for pulses, a pool for all else) and the
+transactions of a store on it.
 
 Whatever fails on the way is tried again, as a whole, until it went through or the patience is at
 its end. So everything that is given to `again` finds out by itself whether an earlier try was
@@ -9,23 +10,29 @@ A connection must never cross a fork: a child would speak into its parent's conv
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg_pool import ConnectionPool
 
+from holdfast._engine.journal.rows import Applied, RunRow
+from holdfast._stores import lookups, row_codec
+from holdfast._stores.contract import Progress
+from holdfast._stores.postgres import row_statement
 from holdfast._stores.postgres.connection_settings import Place
 from holdfast._stores.postgres.postgres_errors import may_be_tried_again, not_opened, translated
 from holdfast._stores.postgres.server_connection import Link
-from holdfast.errors import StoreError, StoreFailed
+from holdfast._stores.sql.database import Snapshot
+from holdfast.errors import Corrupt, StoreError, StoreFailed
 
 log = logging.getLogger("holdfast.store")
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
@@ -38,6 +45,8 @@ Work = Callable[[Link, int], T]
 
 CLOSED = "this handle is closed; open the store again"
 LONGEST_PAUSE_S = 1.0
+BESIDE_PATIENCE_S = 3.0
+"""What says nothing about any run is written again a minute later: nobody waits for a server."""
 _LINK_OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 
 
@@ -152,6 +161,49 @@ class Database:
         """Run a named query on any connection."""
         return self.work(lambda link, _tries: link.fetch(name, values))
 
+    def read_by_index(self, name: str, values: Any = ()) -> list[Any]:
+        """The same: the server has checksums, and an index is rebuilt by its own means."""
+        return self.read(name, values)
+
+    def check_index(self, name: str) -> None:
+        """Do nothing; see `read_by_index`."""
+
+    def check_numbers(
+        self, rows: Sequence[RunRow], limit: int, before: int | None, last_run_no: int
+    ) -> None:
+        """Do nothing: some numbers are never used."""
+
+    def in_one_state(self, work: Callable[[Callable[[str, Any], list[Any]]], T]) -> T:
+        """Do some work whose reads all see one state of the database, whatever others commit."""
+
+        def reading_all(link: Link, _tries: int) -> T:
+            with link.one_state():
+                return work(link.fetch)
+
+        return self.work(reading_all)
+
+    def snapshot(self, work: Callable[[Snapshot], T], progress: Progress) -> T:
+        """Do some work with one state of the whole database, on a connection of its own: it may take
+        long, and others read meanwhile."""
+        numbers = itertools.count()
+
+        def once(work: Work[T], tries: int) -> T:
+            link = self.connect()
+            try:
+                with link.one_state():
+                    return work(link, tries)
+            finally:
+                link.close()
+
+        def checked(link: Link, _tries: int) -> T:
+            def each(name: str) -> Iterator[Any]:
+                return link.each(name, f"holdfast_{next(numbers)}")
+
+            lost = link.fetch("store_row")[0][3]
+            return work(Snapshot(link.fetch, each, progress, lambda _state: (), lost))
+
+        return self.again(once, checked)
+
     def work(self, work: Work[T], patience_s: float | None = None) -> T:
         """Do some work on a connection of the pool until it went through."""
         return self.again(self._pooled, work, patience_s)
@@ -236,6 +288,95 @@ class Database:
         self.pulsing.close()
         if self._pool is not None:
             self._pool.close(timeout=1.0)
+
+
+# -- transactions ----------------------------------------------------------------------------
+
+
+class Transaction:
+    """One transaction of `Writer.transact`."""
+
+    def __init__(self, link: Link, tries: int) -> None:
+        self.tries = tries
+        self.notifies = False
+        self.rows: list[RunRow] = []
+        """Runs that this process claims."""
+        self._link = link
+        self.fetch = link.fetch
+        self.change = link.change
+
+    def change_all(self, statements: Sequence[tuple[str, Any]]) -> None:
+        """Run several statements in one round trip."""
+        if statements:
+            self._link.fetch_each(*statements)
+
+    def lock(self, *names: tuple[str, ...]) -> None:
+        """Lock names until the commit, in the order in which everybody locks them."""
+        if names:
+            self.fetch("lock_names", (sorted(row_codec.name_hash(*name) for name in names),))
+
+    def lock_row(self, name: str, values: Any) -> None:
+        """Run a statement that locks a row."""
+        self.fetch(name, values)
+
+    def locked_run(self, namespace: str, run_id: str) -> RunRow | None:
+        """Return the verified row of a run as it stays until the commit."""
+        found = self.fetch("run_by_id_locked", (namespace, run_id))
+        if found:
+            return row_codec.run_row(found[0])
+        if lookups.find_run(self.fetch, namespace, run_id) is not None:
+            raise Corrupt("the index of run ids", run_id=run_id, why="it does not show this run")
+        return None
+
+    def run_numbers(self, count: int) -> list[int]:
+        """Return numbers for new runs."""
+        return [number for (number,) in self.fetch("run_numbers", (count,))]
+
+    def add_run(self, made: Applied, chunks: Sequence[tuple[int, bytes]]) -> bool:
+        """Insert a run with its entries and chunks; False if there is one with its id."""
+        run_no = made.row.run_no
+        own = [(run_no, number, body) for number, body in chunks]
+        return bool(row_statement.start(self._link, [made], own))
+
+    def put_run(self, was: RunRow, made: Applied) -> None:
+        """Change the row of a run that is locked, and insert entries."""
+        changed = row_statement.send(self._link, [(was, made)], [])
+        assert changed, "the row is locked"
+
+    def changed(self, digest: bytes = b"", row: RunRow | None = None) -> None:
+        """Wake those who wait for a change of the store after the commit."""
+        del digest
+        self.notifies = True
+        if row is not None:
+            self.rows.append(row)
+
+
+class Writer:
+    """The writing side of one handle. `committed` gets the runs that a transaction claimed."""
+
+    last_run_no = 0
+    """Not known: numbers are given by a sequence, and some are never used."""
+
+    def __init__(self, database: Database, committed: Callable[[Sequence[RunRow]], None]) -> None:
+        self._database = database
+        self._committed = committed
+
+    def transact(self, work: Callable[[Transaction], T], patience_s: float | None = None) -> T:
+        """Do some work in one transaction, again until it went through."""
+
+        def tried(link: Link, tries: int) -> tuple[T, Transaction]:
+            tx = Transaction(link, tries)
+            with link.writing():
+                return work(tx), tx
+
+        result, tx = self._database.work(tried, patience_s)
+        if tx.notifies:
+            self._committed(tx.rows)
+        return result
+
+    def beside(self, work: Callable[[Transaction], T]) -> T:
+        """The same for what says nothing about any run."""
+        return self.transact(work, BESIDE_PATIENCE_S)
 
 
 def first_link(place: Place) -> Link:

@@ -14,8 +14,6 @@ from holdfast._stores.addresses import NoStore
 from holdfast._stores.postgres.server_connection import Link
 from holdfast.errors import StoreUnusable
 
-FIRST = 2
-"""The version that PostgreSQL began with."""
 OLDEST_SERVER = 13_00_00
 _DIVIDED = re.compile(
     r"CREATE TABLE ([\w.]+) \(([^;]*?)\); -- divided by run number$", re.MULTILINE
@@ -27,7 +25,7 @@ class StoreRow(msgspec.Struct):
 
     store_id: str
     incarnation: int
-    adopted_through: int
+    accepted_through: int
     lost: str | None
     server_us: int
     """When the server was started: another time is another server, or the same one after a crash."""
@@ -35,16 +33,16 @@ class StoreRow(msgspec.Struct):
 
 @cache
 def steps() -> tuple[str, ...]:
-    """Return the migrations in order, from version FIRST on."""
+    """Return the migrations, in order: schema/0001.sql and so on."""
     folder = files("holdfast._stores.postgres").joinpath("schema")
     names = sorted(found.name for found in folder.iterdir() if found.name.endswith(".sql"))
-    assert names == [f"{FIRST + at:04}.sql" for at in range(len(names))], names
+    assert names == [f"{number:04}.sql" for number in range(1, len(names) + 1)], names
     return tuple(folder.joinpath(name).read_text("utf-8") for name in names)
 
 
 def known() -> int:
     """Return the version that this Holdfast knows."""
-    return FIRST + len(steps()) - 1
+    return len(steps())
 
 
 def partitioned(step: str, count: int) -> str:
@@ -69,8 +67,8 @@ def open_store(link: Link, shown: str, partitions: int = 0, *, create: bool = Tr
         with link.writing():
             link.fetch("lock_schema")
             ((has_schema, *_),) = link.fetch("has_schema")
-            version = _version(link, shown) if has_schema else FIRST - 1
-            for step in steps()[version - FIRST + 1 :]:
+            version = _version(link, shown) if has_schema else 0
+            for step in steps()[version:]:
                 link.execute((partitioned(step, partitions) if partitions else step).encode())
             if version < known():
                 link.change("set_schema_version", (known(), schema_versions.WORKS_FROM))
@@ -112,7 +110,7 @@ def check_server(link: Link, shown: str) -> bool:
 def _version(link: Link, shown: str) -> int:
     found = link.fetch("schema_version")
     if not found:
-        return FIRST - 1
+        return 0
     version, works_from = found[0]
     schema_versions.check(version, works_from, known(), shown)
     return int(version)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast._stores import row_codec
-from holdfast._stores.contract import Pulse
 from holdfast._stores.lookups import Fetch
 from holdfast._stores.postgres.postgres_database import Database
 from holdfast._stores.postgres.server_connection import Link
@@ -99,15 +98,6 @@ class Owners:
         if row is not None and is_gone(row):
             self._dead.add(owner)
         return owner in self._dead
-
-    def pulses(self) -> list[Pulse]:
-        """Return the owners whose pulse has not run out."""
-        found = self._database.read("pulses", (self._now_us(),))
-        return [
-            Pulse(owner, self.name(owner), until_us, facts)
-            for owner, until_us, facts in found
-            if not self.is_dead(owner)
-        ]
 
     def name(self, owner: int | None, fetch: Fetch | None = None) -> str:
         """Describe an owner for people."""

@@ -1,61 +1,57 @@
 """The store on a PostgreSQL server, for any number of processes on any number of machines.
 
-PostgresStore ─┬─ Database     connections: one appends, one pulses, a pool for the rest
-               ├─ Appender     the append: fence, entries, chunks, keys, messages in one round trip
-               ├─ Beside       what writes change beside their runs, and the order of all locks
-               ├─ Claimer      claims, one by one or as many as a worker has room for
-               ├─ Owners       who is alive
-               ├─ Remembered   what was acknowledged here, against a server that lost its tail
-               └─ Notices      who is told of a commit
+SqlStore ── PostgresStore ─┬─ Database     connections: one appends, one pulses, a pool for the rest
+                           ├─ Writer       transactions, tried again when a connection breaks
+                           ├─ Appender     appends a batch, in one round trip if it can
+                           ├─ Claimer      claims as many runs as a worker has room for
+                           ├─ Owners       who is alive
+                           ├─ Remembered   what was acknowledged here, against a server that lost
+                           │               its tail
+                           └─ Notices      who is woken by a commit
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import psycopg
 
 from holdfast._engine.journal.digest import seal
-from holdfast._engine.journal.entries import Entry
-from holdfast._engine.journal.rows import GENESIS, Applied, KeyState, Lease, RunRow, Write
-from holdfast._stores import claim_rules, journal_reader, lookups, row_codec
+from holdfast._engine.journal.rows import GENESIS, Applied, Lease, RunRow, Write
+from holdfast._stores import claim_rules, row_codec
 from holdfast._stores.contract import (
-    Busy,
-    Damage,
     NewRun,
     Outcome,
     Progress,
-    Query,
     Started,
+    Wanted,
     no_progress,
 )
 from holdfast._stores.postgres import postgres_open, regression, row_statement
 from holdfast._stores.postgres.acknowledged_heads import Remembered
 from holdfast._stores.postgres.connection_settings import parse
-from holdfast._stores.postgres.fork_origins import keep_origins
-from holdfast._stores.postgres.listen import Notices
-from holdfast._stores.postgres.notify import Teller
+from holdfast._stores.postgres.notifications import Notices, Teller
 from holdfast._stores.postgres.postgres_append import Appender
 from holdfast._stores.postgres.postgres_claims import Claimer
-from holdfast._stores.postgres.postgres_database import Database, first_link
+from holdfast._stores.postgres.postgres_database import Database, Transaction, Writer, first_link
 from holdfast._stores.postgres.postgres_errors import translated
-from holdfast._stores.postgres.postgres_fleet import PostgresFleet
 from holdfast._stores.postgres.postgres_owners import Owners
-from holdfast._stores.postgres.postgres_queries import fetch_with, packed
-from holdfast._stores.postgres.postgres_side_rows import PostgresBeside
+from holdfast._stores.postgres.postgres_user_connection import within
 from holdfast._stores.postgres.server_connection import Link
+from holdfast._stores.sql.sql_store import SqlStore, keep_origins
 from holdfast._stores.store_clock import SLEWED_US, DatabaseClock
-from holdfast.errors import RunDeleted, StoreUnusable
-
-T = TypeVar("T")
+from holdfast.errors import StoreUnusable
 
 
-class PostgresStore(PostgresFleet, PostgresBeside):
+class PostgresStore(SqlStore):
     """One process's handle on a store on a server."""
+
+    _database: Database
+    _owners: Owners
 
     def __init__(
         self,
@@ -72,6 +68,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         self.namespace = namespace
         self.lease_s = lease_s
         self._clock = DatabaseClock(clock)
+        self.now_us = self._clock.now_us
         with first_link(place) as link:
             try:
                 row = postgres_open.open_store(link, place.shown, place.partitions, create=create)
@@ -79,7 +76,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
                 raise translated(error, place.shown) from error
             self._set_clock(link)
         self.store_id = row.store_id
-        self._adopted_through = row.adopted_through
+        self._accepted_through = row.accepted_through
         self._server_us = row.server_us
         self._remembered = Remembered()
         self._remembered.lost = row.lost
@@ -101,7 +98,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         self._claimer = Claimer(
             self._database, self._owners, self.now_us, self._lease_until_us, namespace
         )
-        self._fetch = packed(self._database.read)
+        self._writer = Writer(self._database, self._committed)
 
     def _set_clock(self, link: Link) -> None:
         """Ask for the time of the database; where others have committed a later one, go on from it.
@@ -131,15 +128,12 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         if row.store_id != self.store_id:
             raise StoreUnusable(f"{self.url} has another store now; open it again")
         self._remembered.lost = row.lost
-        self._adopted_through = row.adopted_through
+        self._accepted_through = row.accepted_through
         self._set_clock(link)
         regression.check(link, self._remembered, self.now_us())
         self._server_us = row.server_us
 
     # -- the store as a whole ------------------------------------------------------------------
-
-    def now_us(self) -> int:
-        return self._clock.now_us()
 
     def regression(self) -> str | None:
         return self._remembered.lost
@@ -148,32 +142,23 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         ((version, _),) = self._database.read("schema_version")
         return int(version)
 
-    def adopted_through(self) -> int:
-        return self._adopted_through
+    def accepted_through(self) -> int:
+        return self._accepted_through
 
-    def adopt(self, actor: str) -> str:
+    def accept_data_loss(self, actor: str) -> str:
         accepted = self.regression() or "nothing was missing"
 
         def work(link: Link, _tries: int) -> int:
             with link.writing():
-                ((incarnation, through),) = link.fetch("adopt")
+                ((incarnation, through),) = link.fetch("accept_data_loss")
                 values = (incarnation, self.now_us(), actor, accepted)
                 link.change("add_incarnation", (*values, seal(GENESIS, values)))
             return int(through)
 
-        self._adopted_through = self._database.work(work)
+        self._accepted_through = self._database.work(work)
         self._remembered.forget()
         self._remembered.lost = None
         return accepted
-
-    def register_owner(self) -> int:
-        return self._owners.register()
-
-    def owner_name(self, owner: int | None) -> str:
-        return self._owners.name(owner)
-
-    def owner_is_dead(self, owner: int) -> bool:
-        return self._owners.is_dead(owner)
 
     def wait_for_change(self, timeout_s: float) -> bool:
         return self._notices.wait(timeout_s)
@@ -185,6 +170,16 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         """Wake those who wait for a change, here and in other processes."""
         self._notices.tell()
         self._teller.tell()
+
+    def _committed(self, rows: Sequence[RunRow]) -> None:
+        """Wake those who wait for a change, and remember runs that are ours."""
+        self._acknowledged(rows)
+        self._tell()
+
+    def _acknowledged(self, rows: Sequence[RunRow]) -> None:
+        for row in rows:
+            self._remembered.acknowledged(row)
+            self._clock.not_before(row.updated_us)
 
     def close(self, *, at_work: bool = False) -> None:
         self._teller.close()
@@ -199,8 +194,8 @@ class PostgresStore(PostgresFleet, PostgresBeside):
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         return self._appender.append(writes)
 
-    def start(self, new: NewRun, owner: int | None) -> Started:
-        return self.start_all([(new, owner)])[0]
+    def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        return within(self._database, self._appender, lease, work)
 
     def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> builtins.list[Started]:
         until_us = self._lease_until_us()
@@ -225,7 +220,8 @@ class PostgresStore(PostgresFleet, PostgresBeside):
             # commit of it waits until they have both.
             with link.writing():
                 etags = [new.origin_etag for new, _ in news]
-                keep_origins(link, self.namespace, [run.row for run in made], etags)
+                tx = Transaction(link, tries)
+                keep_origins(tx, self.namespace, [run.row for run in made], etags)
                 fresh = row_statement.start(link, made, chunks)
                 started = self._started(link, news, made, fresh)
                 for run in started:
@@ -233,9 +229,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
                 return started
 
         started = self._database.work(work)
-        for found in started:
-            self._remembered.acknowledged(found.row)
-        self._tell()
+        self._committed([found.row for found in started])
         return started
 
     def _started(
@@ -260,76 +254,29 @@ class PostgresStore(PostgresFleet, PostgresBeside):
             started.append(Started(row, created=True, lease=lease, entries=run.entries))
         return started
 
-    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
-        claimed = self._claimer.claim(run_id, owner, at_us)
-        self._remembered.acknowledged(claimed.row)
-        self._clock.not_before(claimed.row.updated_us)
-        self._tell()
-        return claimed
+    def take(self, wanted: Wanted) -> builtins.list[Lease]:
+        taken = self._claimer.take(wanted)
+        self._acknowledged([lease.row for lease in taken])
+        return taken
 
-    # -- reads ---------------------------------------------------------------------------------
+    def pulse(
+        self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()
+    ) -> builtins.list[int]:
+        def work(link: Link, _tries: int) -> builtins.list[int]:
+            self._set_clock(link)
+            link.change("put_pulse", (owner, self._lease_until_us(), facts))
+            row = postgres_open.store_row(link)  # What another process noticed or accepted.
+            if row.server_us != self._server_us:
+                self._came_back(link)  # Another server, behind a pooler that kept our connection.
+            else:
+                self._accepted_through = row.accepted_through
+                self._remembered.lost = row.lost
+            if not working:
+                return []
+            values = ([run_no for run_no, _ in working], [epoch for _, epoch in working])
+            return [run_no for (run_no,) in link.fetch("lost_runs", values)]
 
-    def get(self, run_id: str) -> RunRow | None:
-        return lookups.find_run(self._fetch, self.namespace, run_id)
-
-    def by_number(self, run_no: int) -> RunRow | None:
-        found = self._database.read("run_by_number", (run_no,))
-        return row_codec.run_row(found[0]) if found else None
-
-    def list(self, query: Query) -> builtins.list[RunRow]:
-        statuses = None if query.status is None else [status.value for status in query.status]
-        values = row_codec.list_values(query, self.namespace, statuses)
-        found = self._database.read("list_runs", values)
-        return [row_codec.run_row_or_held(values) for values in found]
-
-    def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
-        with lookups.unless_removed(self.by_number, row.run_no):
-            return journal_reader.load(self._fetch, row, skips)
-
-    def entry(self, run_no: int, seq: int) -> Entry | None:
-        row = self.by_number(run_no)
-        if row is None:
-            return None
-        try:
-            with lookups.unless_removed(self.by_number, run_no):
-                return journal_reader.entry(self._fetch, row, seq)
-        except RunDeleted:
-            return None
-
-    def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
-        with lookups.unless_removed(self.by_number, run_no):
-            return journal_reader.chunks(self._fetch, run_no, number)
-
-    def key(self, effect: str, key: str) -> KeyState | None:
-        return lookups.find_key(self._fetch, self.namespace, effect, key)
-
-    def waiting_on(self, token: str) -> builtins.list[RunRow]:
-        found = self._database.read("runs_waiting_on", (token, self.namespace))
-        return [row_codec.run_row(values) for values in found]
-
-    def held_on(self, prefix: str, after: str = "", limit: int = 500) -> builtins.list[str]:
-        first, end = claim_rules.tokens_within(prefix, after)
-        values = {"namespace": self.namespace, "after": first, "end": end, "limit": limit}
-        return [token for (token,) in self._database.read("held_on", values)]
-
-    def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
-        pulses = self._database.read("owners_of_open_runs")
-        dead, late = self._owners.not_alive(pulses, at_us)
-        values = {
-            "namespace": self.namespace,
-            "at_us": at_us,
-            "owners": [*dead, *late],
-            "late": late,
-            "limit": limit,
-        }
-        return list(row_codec.undamaged(self._database.read("claimable_runs", values)))
-
-    def verify(
-        self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
-    ) -> builtins.list[Damage]:
-        from holdfast._stores.postgres.postgres_verify import verify
-
-        return verify(self._database, self.namespace, run_ids, progress)
+        return self._database.pulsing.again(work)
 
     def backup(self, path: str, progress: Progress = no_progress) -> None:
         del progress
@@ -337,17 +284,3 @@ class PostgresStore(PostgresFleet, PostgresBeside):
             f"a store on a server is not copied to {path!r}: use pg_dump or the server's own "
             "backups; `holdfast store move SOURCE TARGET` moves runs to a SQLite file"
         )
-
-    # -- pieces --------------------------------------------------------------------------------
-
-    def _one_state(self, work: Callable[[lookups.Fetch], T]) -> T:
-        """Have all that some work reads come from one state of the database."""
-
-        def reading_all(link: Link, _tries: int) -> T:
-            with link.one_state():
-                return work(fetch_with(link))
-
-        return self._database.work(reading_all)
-
-    def _lease_until_us(self) -> int:
-        return self.now_us() + int(self.lease_s * 1_000_000)

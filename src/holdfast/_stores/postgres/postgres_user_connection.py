@@ -8,18 +8,26 @@ nobody knows any more what has happened, and the effect is in doubt.
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Self
 
 import psycopg
 from psycopg import pq, sql
 
-from holdfast._stores.contract import EndedByItself
-from holdfast._stores.postgres.server_connection import Link
+from holdfast._engine.journal.rows import Lease, Write
+from holdfast._stores.contract import Broken, EndedByItself, Fenced, Outcome
+from holdfast._stores.postgres.postgres_append import Appender, Batch
+from holdfast._stores.postgres.postgres_database import Database
+from holdfast._stores.postgres.postgres_errors import LinkLost, passes
+from holdfast._stores.postgres.server_connection import Link, idle_ms
 from holdfast.errors import UsageError
 
+TRIES = 3
+"""How often a user's transaction is done at most, if a deadlock or a lost connection ended it."""
 USERS_PATIENCE_S = 300.0
 """How long one statement of a user's transaction may take."""
 
@@ -107,3 +115,85 @@ def _has_ended(link: Link, began: list[Any]) -> bool:
     if status == pq.TransactionStatus.INTRANS:
         return link.fetch("transaction_id") != began
     return status == pq.TransactionStatus.IDLE
+
+
+# -- the transaction --------------------------------------------------------------------------
+
+
+class _Refused(Exception):
+    """Rolls a user's transaction back: the write that belongs to it was refused."""
+
+
+def within(
+    database: Database, appender: Appender, lease: Lease, work: Callable[[Any], Write]
+) -> Outcome:
+    """Commit what a user does with the connection together with the write that comes of it. It is
+    done again if a deadlock or a lost connection ended it."""
+    for left in reversed(range(TRIES)):
+        try:
+            return _once(database, appender, lease, work)
+        except BaseException as error:
+            if not left or not passes(error):
+                if isinstance(error, LinkLost):
+                    raise database.translated(error) from error
+                raise
+        time.sleep(random.uniform(0.05, 0.2))  # noqa: S311
+    raise AssertionError
+
+
+def _once(
+    database: Database, appender: Appender, lease: Lease, work: Callable[[Any], Write]
+) -> Outcome:
+    """Everything in one transaction. It is never tried again by itself after its connection
+    broke: if the commit is not found, nothing of it has happened, and the caller is told."""
+    batch: Batch | None = None
+    link: Link | None = None
+    try:
+        with database.pool().connection(timeout=database.patience_s) as link:
+            link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            batch = appender.batch(link)
+            with link.transaction():
+                if not _write_within(link, batch, lease, work):
+                    return Fenced()
+    except _Refused:
+        pass
+    except psycopg.OperationalError as error:
+        if batch is None or not _was_committed(database, batch):
+            raise database.translated(error) from error
+    except Exception as error:
+        if link is not None and (link.closed or link.broken):
+            raise LinkLost("the connection broke inside a user's transaction") from error
+        raise
+    assert batch is not None
+    outcome = appender.concluded(batch)[0]
+    if isinstance(outcome, Broken):
+        raise outcome.error
+    return outcome
+
+
+def _write_within(link: Link, batch: Batch, lease: Lease, work: Callable[[Any], Write]) -> bool:
+    """Do what the user wants and what the run wants; False if the run is somebody else's."""
+    link.fetch("commit_for_good", (idle_ms(USERS_PATIENCE_S),))
+    began = link.fetch("transaction_id")
+    row = lease.row
+    if not link.fetch("run_stands", (row.run_no, row.epoch, row.last_seq, row.digest)):
+        return False
+    with lent(link, began, row.run_id):
+        write = work(link)
+    batch.lock_names(link, [write])
+    batch.look(link, [write])
+    batch.work_out([write])
+    batch.send(link)
+    if not batch.leases():
+        raise _Refused
+    batch.send_rest(link)
+    return True
+
+
+def _was_committed(database: Database, batch: Batch) -> bool:
+    def work(link: Link, _tries: int) -> bool:
+        with link.writing():
+            found: bool = batch.was_committed(link)
+            return found
+
+    return database.appending.again(work)

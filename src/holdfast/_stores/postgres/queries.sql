@@ -22,7 +22,7 @@ run_no, number, message_id, kind, actor, at_us, convert_to(body, 'UTF8'), taken_
 q.run_no, q.name, q.number, q.kind, q.asked_of, convert_to(q.body, 'UTF8'), q.asked_us, q.until_us,
 q.digest
 
--- name: pot_columns
+-- name: account_columns
 namespace, root, opened_us, usd_nanos, tokens, steps, wall_us, spent_usd_nanos, spent_tokens,
 spent_steps, digest
 
@@ -284,16 +284,16 @@ DELETE FROM holdfast.questions WHERE run_no = %s AND name = %s
 -- name: close_questions
 DELETE FROM holdfast.questions WHERE run_no = %s
 
--- name: put_pot
-INSERT INTO holdfast.pots ({pot_columns}, root_hash)
+-- name: put_account
+INSERT INTO holdfast.accounts ({account_columns}, root_hash)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (namespace, root) DO UPDATE SET opened_us = excluded.opened_us,
   usd_nanos = excluded.usd_nanos, tokens = excluded.tokens, steps = excluded.steps,
   wall_us = excluded.wall_us, spent_usd_nanos = excluded.spent_usd_nanos,
   spent_tokens = excluded.spent_tokens, spent_steps = excluded.spent_steps, digest = excluded.digest
 
--- name: add_pot
-INSERT INTO holdfast.pots ({pot_columns}, root_hash)
+-- name: add_account
+INSERT INTO holdfast.accounts ({account_columns}, root_hash)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (namespace, root) DO NOTHING
 
@@ -326,15 +326,21 @@ RETURNING 1
 -- name: expired_memos
 SELECT {memo_columns} FROM holdfast.memos
 WHERE namespace = %(namespace)s AND expires_us <= %(at_us)s AND value IS NOT NULL
-  AND (%(space)s::text IS NULL OR space = %(space)s)
 ORDER BY expires_us, space, key LIMIT %(limit)s
 
--- name: drop_memos
-DELETE FROM holdfast.memos WHERE (namespace, space, key) IN (
-  SELECT namespace, space, key FROM holdfast.memos
-  WHERE namespace = %s AND coalesce(CASE WHEN value IS NULL THEN updated_us END, expires_us) < %s
-  ORDER BY namespace, space, key LIMIT 1000 FOR UPDATE SKIP LOCKED)
-RETURNING 1
+-- name: expired_memos_of_space
+SELECT {memo_columns} FROM holdfast.memos
+WHERE namespace = %(namespace)s AND space = %(space)s AND expires_us <= %(at_us)s
+  AND value IS NOT NULL
+ORDER BY expires_us, key LIMIT %(limit)s
+
+-- name: stale_memos
+SELECT {memo_columns} FROM holdfast.memos
+WHERE namespace = %s AND coalesce(CASE WHEN value IS NULL THEN updated_us END, expires_us) < %s
+ORDER BY namespace, space, key LIMIT %s FOR UPDATE SKIP LOCKED
+
+-- name: remove_memo
+DELETE FROM holdfast.memos WHERE namespace = %s AND space = %s AND key = %s
 
 -- Removing a run: everything but its row, which says that the id was used.
 
@@ -344,34 +350,38 @@ WHERE namespace = %s AND origin IS NOT NULL AND origin COLLATE "C" >= %s AND ori
   AND deleted_us IS NULL
 LIMIT 1
 
--- name: forget_journal
+-- name: remove_entries
 DELETE FROM holdfast.journal WHERE run_no = %s
 
--- name: forget_chunks
+-- name: remove_chunks
 DELETE FROM holdfast.chunks WHERE run_no = %s
 
--- name: forget_inbox
+-- name: remove_messages
 DELETE FROM holdfast.inbox WHERE run_no = %s
 
--- name: forget_keys
+-- name: remove_keys
 DELETE FROM holdfast.keys WHERE run_no = %s
 
--- name: forget_pot
-DELETE FROM holdfast.pots WHERE namespace = %s AND root = %s
+-- name: remove_account
+DELETE FROM holdfast.accounts WHERE namespace = %s AND root = %s
 
 -- name: lock_run
 SELECT run_no FROM holdfast.runs WHERE run_no = %s FOR UPDATE
 
+-- name: lock_account
+SELECT 1 FROM holdfast.accounts WHERE namespace = %s AND root = %s FOR UPDATE
+
 -- name: lock_runs
 SELECT run_no, digest FROM holdfast.runs WHERE run_no = ANY(%s::bigint[]) ORDER BY run_no FOR UPDATE
 
+-- name: limit_columns
+namespace, queue, concurrency, per_key, rate, per_key_rate, period_us, paused, digest
+
 -- name: put_limits
-INSERT INTO holdfast.queues (namespace, queue, concurrency, per_key, rate, per_key_rate, period_us,
-  paused)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+INSERT INTO holdfast.queues ({limit_columns}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
   per_key = excluded.per_key, rate = excluded.rate, per_key_rate = excluded.per_key_rate,
-  period_us = excluded.period_us, paused = excluded.paused
+  period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
 
 -- name: add_begun
 INSERT INTO holdfast.begun (namespace, queue, at_us, run_no, limit_key)
@@ -381,15 +391,13 @@ ON CONFLICT DO NOTHING
 -- name: forget_begun
 DELETE FROM holdfast.begun WHERE namespace = %s AND queue = %s AND at_us <= %s
 
--- name: add_schedule
-INSERT INTO holdfast.schedules (namespace, name, flow, spec, cursor_us, paused)
-VALUES (%(namespace)s, %(name)s, %(flow)s, %(spec)s, %(cursor_us)s, %(paused)s)
-ON CONFLICT (namespace, name) DO NOTHING
+-- name: schedule_columns
+namespace, name, flow, spec, cursor_us, paused, digest
 
--- name: move_schedule
-UPDATE holdfast.schedules SET flow = %(flow)s, spec = %(spec)s, cursor_us = %(cursor_us)s,
-  paused = %(paused)s
-WHERE namespace = %(namespace)s AND name = %(name)s AND cursor_us = %(expected)s
+-- name: put_schedule
+INSERT INTO holdfast.schedules ({schedule_columns}) VALUES (%s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (namespace, name) DO UPDATE SET flow = excluded.flow, spec = excluded.spec,
+  cursor_us = excluded.cursor_us, paused = excluded.paused, digest = excluded.digest
 
 
 -- Reads -------------------------------------------------------------------------------------------
@@ -443,6 +451,9 @@ WHERE namespace = %(namespace)s
       THEN tags::jsonb -> %(tag)s::text = to_jsonb(%(tag_value)s::text) END)
 ORDER BY run_no DESC LIMIT %(limit)s
 
+-- name: list_children
+{list_runs}
+
 -- name: held_on
 WITH RECURSIVE found AS (
   (SELECT waiting_on AS token FROM holdfast.runs
@@ -460,7 +471,7 @@ SELECT token FROM found WHERE token < %(end)s LIMIT %(limit)s
 -- name: runs_waiting_on
 SELECT {run_columns} FROM holdfast.runs WHERE waiting_on = %s AND namespace = %s ORDER BY run_no
 
--- name: owners_of_open_runs
+-- name: owners_at_work
 WITH RECURSIVE found AS (
   SELECT (SELECT min(owner) FROM holdfast.runs WHERE owner IS NOT NULL AND {open_runs}) AS owner
   UNION ALL
@@ -472,13 +483,13 @@ SELECT found.owner, coalesce(p.until_us, 0)
 FROM found LEFT JOIN holdfast.pulses AS p ON p.owner = found.owner
 WHERE found.owner IS NOT NULL
 
--- name: left
-(owner = ANY(%(owners)s::bigint[])
-  AND (owner <> ALL(%(late)s::bigint[]) OR lease_until_us <= %(at_us)s))
+-- name: is_left
+(owner = ANY(%(dead)s::bigint[])
+  OR (owner = ANY(%(late)s::bigint[]) AND lease_until_us <= %(at_us)s))
 
 -- name: claimable_runs
 (SELECT {run_columns} FROM holdfast.runs
- WHERE namespace = %(namespace)s AND {open_runs} AND {left}
+ WHERE namespace = %(namespace)s AND {open_runs} AND {is_left}
  ORDER BY run_no LIMIT %(limit)s)
 UNION ALL
 (SELECT {run_columns} FROM holdfast.runs WHERE namespace = %(namespace)s AND {due_always}
@@ -584,13 +595,11 @@ FOR UPDATE SKIP LOCKED
 SELECT run_no FROM holdfast.runs
 WHERE owner = %s AND namespace = %s AND {open_runs} AND run_no <> ALL(%s::bigint[]) LIMIT 1
 
--- name: limits
-SELECT queue, concurrency, per_key, rate, per_key_rate, period_us, paused FROM holdfast.queues
-WHERE namespace = %s ORDER BY queue
+-- name: all_limits
+SELECT {limit_columns} FROM holdfast.queues ORDER BY namespace, queue
 
 -- name: limits_locked
-SELECT queue, concurrency, per_key, rate, per_key_rate, period_us, paused FROM holdfast.queues
-WHERE namespace = %s AND queue = %s FOR UPDATE
+SELECT {limit_columns} FROM holdfast.queues WHERE namespace = %s AND queue = %s FOR UPDATE
 
 -- name: running_by_key
 SELECT limit_key, count(*) FROM holdfast.runs
@@ -605,15 +614,15 @@ WHERE namespace = %s AND queue = %s AND at_us > %s GROUP BY limit_key
 SELECT coalesce(queue, 'default'),
   count(*) FILTER (WHERE owner IS NULL AND {open_runs} AND {due}),
   count(*) FILTER (WHERE owner IS NULL AND {open_runs} AND NOT {due}),
-  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND NOT {left}),
+  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND NOT {is_left}),
   count(*) FILTER (WHERE status = 'failed'),
   count(*) FILTER (WHERE status = 'held'),
   count(*) FILTER (WHERE status = 'held' AND held_reason = 'quarantined'),
   least(
     min(updated_us) FILTER (WHERE owner IS NULL AND {open_runs} AND {due}),
     min(greatest(updated_us, (SELECT p.until_us FROM holdfast.pulses AS p WHERE p.owner = runs.owner)
-      - %(lease_us)s)) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND {left})),
-  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND {left})
+      - %(lease_us)s)) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND {is_left})),
+  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND {is_left})
 FROM holdfast.runs
 WHERE namespace = %(namespace)s AND status IN ('queued', 'running', 'waiting', 'failed', 'held')
   AND deleted_us IS NULL
@@ -658,6 +667,13 @@ UNION ALL
 SELECT false, run_no, number, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM holdfast.inbox WHERE run_no = %s AND taken_seq IS NULL AND number > %s
 
+-- name: message_by_id
+SELECT {message_columns} FROM holdfast.inbox WHERE run_no = %s AND message_id = %s
+
+-- name: newest_message
+SELECT run_no, number FROM holdfast.inbox WHERE run_no = %s AND number BETWEEN %s AND %s
+ORDER BY number DESC LIMIT 1
+
 -- name: messages_by_ids
 SELECT {message_columns} FROM holdfast.inbox WHERE run_no = %s AND message_id = ANY(%s::text[])
 
@@ -677,23 +693,26 @@ JOIN holdfast.inbox AS i ON i.run_no = r.run_no AND i.message_id = w.message_id
 SELECT run_no, max(number) FROM holdfast.inbox
 WHERE taken_seq IS NULL AND run_no = ANY(%s::bigint[]) GROUP BY run_no
 
--- name: questions
-SELECT r.run_id, {question_columns} FROM holdfast.questions AS q
+-- name: open_questions
+SELECT {question_columns} FROM holdfast.questions AS q
 JOIN holdfast.runs AS r ON r.run_no = q.run_no
-WHERE r.namespace = %(namespace)s AND (%(run_id)s::text IS NULL OR r.run_id = %(run_id)s::text)
-ORDER BY q.asked_us, r.run_id, q.name LIMIT %(limit)s
+WHERE r.namespace = %(namespace)s ORDER BY q.asked_us, r.run_id, q.name LIMIT %(limit)s
 
--- name: pot_by_name
-SELECT {pot_columns} FROM holdfast.pots WHERE namespace = %s AND root = %s
+-- name: questions_of_run
+SELECT {question_columns} FROM holdfast.questions AS q WHERE q.run_no = %s
+ORDER BY q.asked_us, q.name
 
--- name: pot_by_hash
-SELECT {pot_columns} FROM holdfast.pots WHERE root_hash = %s
+-- name: account_by_name
+SELECT {account_columns} FROM holdfast.accounts WHERE namespace = %s AND root = %s
 
--- name: pot_both_ways
-SELECT true, p.* FROM ({pot_by_name}) AS p UNION ALL SELECT false, p.* FROM ({pot_by_hash}) AS p
+-- name: account_by_hash
+SELECT {account_columns} FROM holdfast.accounts WHERE root_hash = %s
 
--- name: pots_locked
-SELECT {pot_columns} FROM holdfast.pots
+-- name: account_both_ways
+SELECT true, p.* FROM ({account_by_name}) AS p UNION ALL SELECT false, p.* FROM ({account_by_hash}) AS p
+
+-- name: accounts_locked
+SELECT {account_columns} FROM holdfast.accounts
 WHERE namespace = %s AND root = ANY(%s::text[]) ORDER BY root FOR UPDATE
 
 -- name: memo_by_name
@@ -705,11 +724,10 @@ SELECT {memo_columns} FROM holdfast.memos WHERE key_hash = %s
 -- name: memo_both_ways
 SELECT true, m.* FROM ({memo_by_name}) AS m UNION ALL SELECT false, m.* FROM ({memo_by_hash}) AS m
 
--- name: memos
+-- name: list_memos
 SELECT {memo_columns} FROM holdfast.memos
 WHERE namespace = %(namespace)s AND space = %(space)s AND key >= %(prefix)s AND key > %(after)s
-  AND starts_with(key, %(prefix)s) AND value IS NOT NULL
-  AND (expires_us IS NULL OR expires_us > %(at_us)s)
+  AND (%(end)s::text IS NULL OR key < %(end)s::text)
 ORDER BY key LIMIT %(limit)s
 
 -- name: spaces
@@ -721,12 +739,11 @@ SELECT {owner_columns} FROM holdfast.owners WHERE owner = %s
 -- name: pulse_of
 SELECT until_us FROM holdfast.pulses WHERE owner = %s
 
--- name: pulses
+-- name: pulses_after
 SELECT owner, until_us, facts FROM holdfast.pulses WHERE until_us > %s ORDER BY owner
 
--- name: schedules
-SELECT name, flow, spec, cursor_us, paused FROM holdfast.schedules WHERE namespace = %s
-ORDER BY name
+-- name: all_schedules
+SELECT {schedule_columns} FROM holdfast.schedules ORDER BY namespace, name
 
 -- Every acknowledged head is an entry of the journal, unless the run was deleted since; what is
 -- listed here was lost.
@@ -761,20 +778,20 @@ INSERT INTO holdfast.schema (version, works_from) VALUES (%s, %s)
 ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, works_from = excluded.works_from
 
 -- name: store_row
-SELECT store_id, incarnation, adopted_through, lost,
+SELECT store_id, incarnation, accepted_through, lost,
   (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
 FROM holdfast.store
 
 -- name: add_store
-INSERT INTO holdfast.store (store_id, incarnation, adopted_through, lost) VALUES (%s, 1, 0, NULL)
+INSERT INTO holdfast.store (store_id, incarnation, accepted_through, lost) VALUES (%s, 1, 0, NULL)
 
 -- name: put_lost
 UPDATE holdfast.store SET lost = %s WHERE lost IS NULL
 
--- name: adopt
+-- name: accept_data_loss
 UPDATE holdfast.store SET lost = NULL, incarnation = incarnation + 1,
-  adopted_through = (SELECT coalesce(max(run_no), 0) FROM holdfast.runs)
-RETURNING incarnation, adopted_through
+  accepted_through = (SELECT coalesce(max(run_no), 0) FROM holdfast.runs)
+RETURNING incarnation, accepted_through
 
 -- name: add_incarnation
 INSERT INTO holdfast.incarnations (incarnation, at_us, actor, accepted, digest)
@@ -815,12 +832,10 @@ SELECT {owner_columns} FROM holdfast.owners ORDER BY owner
 SELECT run_no, number, digest, convert_to(body, 'UTF8') FROM holdfast.chunks ORDER BY run_no, number
 
 -- name: all_questions
-SELECT coalesce(r.run_id, 'number ' || q.run_no), {question_columns}
-FROM holdfast.questions AS q LEFT JOIN holdfast.runs AS r ON r.run_no = q.run_no
-ORDER BY q.run_no, q.name
+SELECT {question_columns} FROM holdfast.questions AS q ORDER BY q.run_no, q.name
 
--- name: all_pots
-SELECT {pot_columns} FROM holdfast.pots ORDER BY namespace, root
+-- name: all_accounts
+SELECT {account_columns} FROM holdfast.accounts ORDER BY namespace, root
 
 -- name: all_memos
 SELECT {memo_columns} FROM holdfast.memos ORDER BY namespace, space, key

@@ -1,7 +1,7 @@
 """When the server has lost what it acknowledged: notice it, say it to the whole fleet, hold the runs.
 
 Every acknowledged head is an entry of the journal. Where one is missing, the row of the store says
-so from then on: reads work, and effects wait until somebody adopts the store as it is. The runs
+so from then on: reads work, and effects wait until somebody accepts the data loss. The runs
 concerned are held as corrupt, because nobody knows what else they did in the part that is gone.
 """
 

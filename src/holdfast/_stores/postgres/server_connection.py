@@ -24,6 +24,7 @@ from psycopg import generators, pq
 from psycopg.rows import tuple_row
 
 from holdfast._stores import named_sql
+from holdfast._stores.postgres.postgres_queries import adapts_rows, from_server, to_server
 
 Q = named_sql.load("postgres/queries.sql")
 
@@ -87,24 +88,19 @@ class Link(psycopg.Connection[Any]):
 
     def fetch(self, name: str, values: Any = ()) -> list[Any]:
         """Run a named statement; returns its rows."""
-        cursor = self._run(name, values)
-        if cursor.description is None:
-            return []
-        return [_inward(row) for row in cursor.fetchall()]
+        return _rows(name, self._run(name, values))
 
     def _run(self, name: str, values: Any) -> psycopg.Cursor[Any]:
         # Rows are tuples for us, whatever a user's transaction has set.
         cursor = self.cursor(row_factory=tuple_row)
-        return cursor.execute(Q[name].encode(), _outward(values), prepare=False)
+        values = _outward(to_server(name, values))
+        return cursor.execute(Q[name].encode(), values, prepare=False)
 
     def fetch_each(self, *queries: tuple[str, Any]) -> list[list[Any]]:
         """Run several named statements in one round trip; returns the rows of each."""
         with self.pipeline():
-            cursors = [self._run(name, values) for name, values in queries]
-        return [
-            [_inward(row) for row in cursor.fetchall()] if cursor.description else []
-            for cursor in cursors
-        ]
+            cursors = [(name, self._run(name, values)) for name, values in queries]
+        return [_rows(name, cursor) for name, cursor in cursors]
 
     def change(self, name: str, values: Any = ()) -> int:
         """Run a named statement; returns how many rows it changed."""
@@ -139,7 +135,7 @@ class Link(psycopg.Connection[Any]):
         with self.cursor(cursor, row_factory=tuple_row) as rows:
             rows.itersize = ROWS_AT_ONCE
             for row in rows.execute(Q[name].encode()):
-                yield _inward(row)
+                yield from_server(name, _inward(row))
 
     def call(self, statement: Statement, params: list[bytes | None]) -> list[int]:
         """Run a statement whose parameters are in binary form; returns its first column, numbers."""
@@ -279,6 +275,13 @@ def _escape_any(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_escape_any(part) for part in cast("Sequence[Any]", value)]
     return str(value) if isinstance(value, str) else value
+
+
+def _rows(name: str, cursor: psycopg.Cursor[Any]) -> list[Any]:
+    if cursor.description is None:
+        return []
+    rows = [_inward(row) for row in cursor.fetchall()]
+    return [from_server(name, row) for row in rows] if adapts_rows(name) else rows
 
 
 def _inward(row: Sequence[Any]) -> tuple[Any, ...]:

@@ -15,16 +15,16 @@ import os
 import socket
 import struct
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from holdfast._stores import row_codec
+from holdfast._stores.lookups import Fetch
 from holdfast._stores.row_codec import OwnerRow
-from holdfast._stores.sqlite.apsw_types import Connection
 from holdfast._stores.sqlite.filesystem import open_companion
-from holdfast._stores.sqlite.sqlite_database import Database, Q
-from holdfast._stores.sqlite.transaction_writer import Changed, Writer
+from holdfast._stores.sqlite.transaction_writer import Transaction, Writer
 from holdfast.errors import StoreUnusable
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -111,52 +111,73 @@ def _lock(kind: int, owner: int) -> bytes:
 class Owners:
     """The owners of one store, as one handle sees them."""
 
-    def __init__(self, database: Database, locks: Locks) -> None:
-        self._database = database
+    def __init__(self, writer: Writer, locks: Locks) -> None:
+        self._writer = writer
+        self._read = writer.database.read
         self._locks = locks
         self._pid = os.getpid()
         self._own: set[int] = set()
         self._dead: set[int] = set()
 
-    def register(self, writer: Writer) -> int:
+    def register(self) -> int:
         """Become an owner, in this process."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._own.clear()
 
-        def work(connection: Connection) -> tuple[int, Changed]:
-            owner = writer.row.last_owner + 1
+        def work(tx: Transaction) -> int:
+            owner = self._writer.row.last_owner + 1
             while not self._locks.hold(owner):
                 owner += 1  # Given before the database went back to an earlier state.
-            row = describe(owner, self._locks.held_inode(), writer.now_us())
-            connection.execute(Q["add_owner"], msgspec.structs.astuple(row))
-            return owner, Changed(row.digest, {"last_owner": owner})
+            row = describe(owner, self._locks.held_inode(), self._writer.now_us())
+            tx.change("add_owner", msgspec.structs.astuple(row))
+            tx.numbers["last_owner"] = owner
+            tx.changed(row.digest)
+            return owner
 
-        owner = writer.transact(work)
+        owner = self._writer.transact(work)
         self._own.add(owner)
         return owner
 
-    def is_dead(self, owner: int) -> bool:
+    def is_dead(self, owner: int, fetch: Fetch | None = None) -> bool:
         """Tell whether it is proven that an owner is dead."""
         if owner in self._dead:
             return True
         if owner in self._own and self._pid == os.getpid():
             return False
-        row = self._row(owner)
+        row = self._row(owner, fetch)
         dead = row is not None and (self._locks.is_released(row) or is_gone(row))
         if dead:
             self._dead.add(owner)
         return dead
 
-    def name(self, owner: int | None) -> str:
+    def pulse_until_us(self, owner: int, fetch: Fetch | None = None) -> int:
+        """Return until when an owner said it would live, or 0."""
+        found = (fetch or self._read)("pulse_of", (owner,))
+        return int(found[0][0]) if found else 0
+
+    def not_alive(
+        self, pulses: Iterable[tuple[int, int]], at_us: int
+    ) -> tuple[list[int], list[int]]:
+        """Return the owners of these pulses that are dead, and those that are late with theirs."""
+        dead: list[int] = []
+        late: list[int] = []
+        for owner, until_us in pulses:
+            if isinstance(owner, int) and self.is_dead(owner):  # A damaged row may have anything.
+                dead.append(owner)
+            elif until_us <= at_us:
+                late.append(owner)
+        return dead, late
+
+    def name(self, owner: int | None, fetch: Fetch | None = None) -> str:
         """Describe an owner for people."""
         if owner is None:
             return "nobody"
-        row = self._row(owner)
+        row = self._row(owner, fetch)
         return f"owner {owner}" if row is None else f"process {row.pid} on {row.host}"
 
-    def _row(self, owner: int) -> OwnerRow | None:
-        found = self._database.read("owner_row", (owner,))
+    def _row(self, owner: int, fetch: Fetch | None = None) -> OwnerRow | None:
+        found = (fetch or self._read)("owner_row", (owner,))
         return row_codec.owner_row(found[0]) if found else None
 
 

@@ -20,7 +20,7 @@ id, run_no, message_id, kind, actor, at_us, CAST(body AS BLOB), taken_seq, diges
 -- name: question_columns
 run_no, name, number, kind, asked_of, CAST(body AS BLOB), asked_us, until_us, digest
 
--- name: pot_columns
+-- name: account_columns
 namespace, root, opened_us, usd_nanos, tokens, steps, wall_us, spent_usd_nanos, spent_tokens,
 spent_steps, digest
 
@@ -31,7 +31,7 @@ CAST(namespace AS BLOB), at_us, CAST(process AS BLOB), CAST(flow AS BLOB), CAST(
 namespace, space, key, CAST(value AS BLOB), expires_us, version, updated_us, run_id, digest
 
 -- name: store_columns
-store_id, incarnation, commits, head, clock_us, last_run_no, last_owner, adopted_through, is_copy,
+store_id, incarnation, commits, head, clock_us, last_run_no, last_owner, accepted_through, is_copy,
 digest
 
 -- name: owner_columns
@@ -108,13 +108,17 @@ DELETE FROM questions WHERE run_no = ? AND name = ?
 -- name: close_questions
 DELETE FROM questions WHERE run_no = ?
 
--- name: put_pot
-INSERT INTO pots ({pot_columns}, root_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: put_account
+INSERT INTO accounts ({account_columns}, root_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (namespace, root) DO UPDATE SET opened_us = excluded.opened_us,
   usd_nanos = excluded.usd_nanos, tokens = excluded.tokens, steps = excluded.steps,
   wall_us = excluded.wall_us, spent_usd_nanos = excluded.spent_usd_nanos,
   spent_tokens = excluded.spent_tokens, spent_steps = excluded.spent_steps,
   digest = excluded.digest
+
+-- name: add_account
+INSERT INTO accounts ({account_columns}, root_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, root) DO NOTHING
 
 -- name: put_memo
 INSERT INTO memos (namespace, space, key, value, expires_us, version, updated_us, run_id, digest,
@@ -146,7 +150,7 @@ INSERT INTO store (id, {store_columns}) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_store
 UPDATE store SET store_id = ?, incarnation = ?, commits = ?, head = ?, clock_us = ?,
-  last_run_no = ?, last_owner = ?, adopted_through = ?, is_copy = ?, digest = ?
+  last_run_no = ?, last_owner = ?, accepted_through = ?, is_copy = ?, digest = ?
 WHERE id = 1
 
 -- name: add_incarnation
@@ -168,22 +172,22 @@ VALUES (?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)
 -- Removing a run: everything but its row ----------------------------------------------------------
 
 -- name: remove_entries
-DELETE FROM journal WHERE id BETWEEN ? AND ?
+DELETE FROM journal WHERE id BETWEEN ?1 << 32 AND ?1 << 32 | 4294967295
 
 -- name: remove_chunks
-DELETE FROM chunks WHERE id BETWEEN ? AND ?
+DELETE FROM chunks WHERE id BETWEEN ?1 << 32 AND ?1 << 32 | 4294967295
 
 -- name: remove_messages
-DELETE FROM inbox WHERE id BETWEEN ? AND ?
+DELETE FROM inbox WHERE id BETWEEN ?1 << 32 AND ?1 << 32 | 4294967295
 
 -- name: remove_keys
 DELETE FROM keys WHERE run_no = ?
 
 -- name: remove_memo
-DELETE FROM memos WHERE id = ?
+DELETE FROM memos WHERE namespace = ? AND space = ? AND key = ?
 
--- name: remove_pot
-DELETE FROM pots WHERE namespace = ? AND root = ?
+-- name: remove_account
+DELETE FROM accounts WHERE namespace = ? AND root = ?
 
 
 -- Where an index finds the run, its columns are read from the table: the digest covers those, and
@@ -207,6 +211,9 @@ SELECT true, * FROM ({run_by_id}) UNION ALL SELECT false, * FROM ({run_by_hash})
 
 -- name: run_by_number
 SELECT {run_columns} FROM runs WHERE run_no = ?
+
+-- name: runs_by_numbers
+SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (SELECT value FROM json_each(?))
 
 -- name: is_listed
 namespace = :namespace AND deleted_us IS NULL
@@ -289,7 +296,8 @@ WITH RECURSIVE found (owner) AS (
   SELECT (SELECT min(owner) FROM runs INDEXED BY runs_owned
     WHERE owner > found.owner AND status IN ('queued', 'running', 'waiting'))
   FROM found WHERE found.owner IS NOT NULL)
-SELECT owner FROM found WHERE owner IS NOT NULL
+SELECT found.owner, coalesce(until_us, 0) FROM found LEFT JOIN pulses ON pulses.owner = found.owner
+WHERE found.owner IS NOT NULL
 
 -- Who is due. A run that nobody owns is due if it waits for nothing, if its time has come, or if it
 -- waits and got a message that it has not heard. Each way has its own index; `spoken_to` joins the
@@ -322,8 +330,8 @@ UNION
 SELECT run_no FROM {spoken_to} WHERE namespace = :namespace
 
 -- name: is_left
-owner IN (SELECT value FROM json_each(:dead)) OR (lease_until_us <= :at_us
-  AND NOT EXISTS (SELECT 1 FROM pulses WHERE pulses.owner = runs.owner AND until_us > :at_us))
+owner IN (SELECT value FROM json_each(:dead))
+  OR (owner IN (SELECT value FROM json_each(:late)) AND lease_until_us <= :at_us)
 
 -- name: claimable_runs
 SELECT {run_columns} FROM runs NOT INDEXED
@@ -422,15 +430,15 @@ SELECT {question_columns} FROM questions NOT INDEXED
 WHERE id IN (SELECT id FROM questions INDEXED BY sqlite_autoindex_questions_1 WHERE run_no = ?)
 ORDER BY asked_us, name
 
--- name: pot_by_name
-SELECT {pot_columns} FROM pots NOT INDEXED
-WHERE id = (SELECT id FROM pots WHERE namespace = ? AND root = ?)
+-- name: account_by_name
+SELECT {account_columns} FROM accounts NOT INDEXED
+WHERE id = (SELECT id FROM accounts WHERE namespace = ? AND root = ?)
 
--- name: pot_by_hash
-SELECT {pot_columns} FROM pots INDEXED BY pots_by_hash WHERE root_hash = ?
+-- name: account_by_hash
+SELECT {account_columns} FROM accounts INDEXED BY accounts_by_hash WHERE root_hash = ?
 
--- name: pot_both_ways
-SELECT true, * FROM ({pot_by_name}) UNION ALL SELECT false, * FROM ({pot_by_hash})
+-- name: account_both_ways
+SELECT true, * FROM ({account_by_name}) UNION ALL SELECT false, * FROM ({account_by_hash})
 
 -- name: memo_by_name
 SELECT {memo_columns} FROM memos NOT INDEXED
@@ -474,7 +482,7 @@ WHERE namespace = :namespace AND space = :space AND expires_us <= :at_us AND val
 ORDER BY expires_us, key LIMIT :limit
 
 -- name: stale_memos
-SELECT {memo_columns}, id FROM memos NOT INDEXED
+SELECT {memo_columns} FROM memos NOT INDEXED
 WHERE namespace = ? AND CASE WHEN value IS NULL THEN updated_us ELSE expires_us END < ? LIMIT ?
 
 -- name: measures
@@ -616,43 +624,46 @@ ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
   per_key = excluded.per_key, rate = excluded.rate, per_key_rate = excluded.per_key_rate,
   period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
 
--- name: open_counts
-SELECT name, sum(running), sum(ready), sum(delayed), min(oldest_us), sum(abandoned) FROM (
-  SELECT coalesce(queue, 'default') AS name, count(*) AS running, 0 AS ready, 0 AS delayed,
-    NULL AS oldest_us, 0 AS abandoned
+-- name: queue_counts
+SELECT name, sum(ready), sum(delayed), sum(running), sum(failed), sum(held), sum(quarantined),
+  min(oldest_us), sum(abandoned)
+FROM (
+  SELECT coalesce(queue, 'default') AS name, 0 AS ready, 0 AS delayed, count(*) AS running,
+    0 AS failed, 0 AS held, 0 AS quarantined, NULL AS oldest_us, 0 AS abandoned
   FROM runs INDEXED BY runs_owned
   WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting') AND namespace = :namespace
     AND NOT ({is_left})
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, 0, 0, min(max(updated_us, coalesce(
+  SELECT coalesce(queue, 'default'), 0, 0, 0, 0, 0, 0, min(max(updated_us, coalesce(
       (SELECT until_us - :lease_us FROM pulses WHERE pulses.owner = runs.owner), 0))), count(*)
   FROM runs INDEXED BY runs_owned
   WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting') AND namespace = :namespace
     AND ({is_left})
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, count(*), 0, min(updated_us), 0
+  SELECT coalesce(queue, 'default'), count(*), 0, 0, 0, 0, 0, min(updated_us), 0
   FROM runs INDEXED BY runs_ready
   WHERE namespace = :namespace
     AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, 0, count(*), NULL, 0 FROM runs INDEXED BY runs_asleep
+  SELECT coalesce(queue, 'default'), 0, count(*), 0, 0, 0, 0, NULL, 0
+  FROM runs INDEXED BY runs_asleep
   WHERE namespace = :namespace AND {is_asleep}
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, count(*), -count(*), min(updated_us), 0 FROM runs NOT INDEXED
+  SELECT coalesce(queue, 'default'), count(*), -count(*), 0, 0, 0, 0, min(updated_us), 0
+  FROM runs NOT INDEXED
   WHERE run_no IN ({woken_runs})
+  GROUP BY coalesce(queue, 'default')
+  UNION ALL
+  SELECT coalesce(queue, 'default'), 0, 0, 0, sum(status = 'failed'), sum(status = 'held'),
+    sum(status = 'held' AND coalesce(held_reason, '') = 'quarantined'), NULL, 0
+  FROM runs INDEXED BY runs_stopped
+  WHERE namespace = :namespace AND status IN ('failed', 'held') AND deleted_us IS NULL
   GROUP BY coalesce(queue, 'default'))
 GROUP BY name
-
--- name: stopped_counts
-SELECT coalesce(queue, 'default'), sum(status = 'failed'), sum(status = 'held'),
-  sum(status = 'held' AND coalesce(held_reason, '') = 'quarantined')
-FROM runs INDEXED BY runs_stopped
-WHERE namespace = ? AND status IN ('failed', 'held') AND deleted_us IS NULL
-GROUP BY coalesce(queue, 'default')
 
 
 -- name: schedule_columns
@@ -762,8 +773,8 @@ SELECT {owner_columns} FROM owners ORDER BY owner
 -- name: all_questions
 SELECT {question_columns} FROM questions NOT INDEXED ORDER BY id
 
--- name: all_pots
-SELECT {pot_columns} FROM pots NOT INDEXED ORDER BY id
+-- name: all_accounts
+SELECT {account_columns} FROM accounts NOT INDEXED ORDER BY id
 
 -- name: all_memos
 SELECT {memo_columns} FROM memos NOT INDEXED ORDER BY id
@@ -783,13 +794,13 @@ WHERE status IN ('completed', 'cancelled', 'rolled_back') LIMIT 100
 
 -- name: rows_without_run
 WITH there (run_no) AS (SELECT run_no FROM runs NOT INDEXED WHERE deleted_us IS NULL)
-SELECT 'journal', id FROM journal WHERE id >> 32 NOT IN (SELECT run_no FROM there)
+SELECT DISTINCT 'journal', id >> 32 FROM journal WHERE id >> 32 NOT IN (SELECT run_no FROM there)
 UNION ALL
-SELECT 'chunks', id FROM chunks WHERE id >> 32 NOT IN (SELECT run_no FROM there)
+SELECT DISTINCT 'chunks', id >> 32 FROM chunks WHERE id >> 32 NOT IN (SELECT run_no FROM there)
 UNION ALL
-SELECT 'inbox', id FROM inbox WHERE id >> 32 NOT IN (SELECT run_no FROM there)
+SELECT DISTINCT 'inbox', id >> 32 FROM inbox WHERE id >> 32 NOT IN (SELECT run_no FROM there)
 UNION ALL
-SELECT 'keys', id FROM keys WHERE run_no NOT IN (SELECT run_no FROM there)
+SELECT DISTINCT 'keys', run_no FROM keys WHERE run_no NOT IN (SELECT run_no FROM there)
 UNION ALL
-SELECT 'questions', id FROM questions WHERE run_no NOT IN (SELECT run_no FROM there)
+SELECT DISTINCT 'questions', run_no FROM questions WHERE run_no NOT IN (SELECT run_no FROM there)
 LIMIT 100

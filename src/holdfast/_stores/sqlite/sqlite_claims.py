@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
-
-import msgspec
+from typing import Any
 
 from holdfast._engine.journal.lifecycle import CLAIMABLE
-from holdfast._engine.journal.rows import Lease, RunRow, Write
+from holdfast._engine.journal.rows import Lease, RunRow, apply
 from holdfast._stores import claim_rules, fleet_rows, queue_limits, row_codec
 from holdfast._stores.contract import Limits, Wanted
-from holdfast._stores.lookups import Fetch
-from holdfast._stores.sqlite.apsw_types import Connection
-from holdfast._stores.sqlite.sqlite_database import Q
+from holdfast._stores.sql.database import Owners
+from holdfast._stores.sqlite.transaction_writer import Transaction
 
 PAGE_MAX = 200
 """How many candidates are read at a time."""
@@ -27,46 +24,23 @@ _LOWEST_RANK = -(1 << 63)
 _PRIORITY = RunRow.__struct_fields__.index("priority")
 
 
-class Claiming(Protocol):
-    """What a take needs of its store."""
-
-    namespace: str
-
-    def owner_is_dead(self, owner: int) -> bool:
-        """Say whether an owner is proven dead."""
-        ...
-
-    def pulse_until_us(self, connection: Connection, owner: int) -> int:
-        """Say until when an owner is sure to live."""
-        ...
-
-    def claimed(self, connection: Connection, row: RunRow, owner: int, at_us: int) -> RunRow | None:
-        """Claim a run that was read in this transaction, or hold it (then nobody owns it)."""
-        ...
-
-    def put(self, connection: Connection, row: RunRow, write: Write) -> RunRow:
-        """Carry out a write on a run that was read in this transaction; returns its new row."""
-        ...
-
-
 class Taking:
     """One take, inside its transaction."""
 
     def __init__(
-        self, store: Claiming, connection: Connection, fetch: Fetch, wanted: Wanted
+        self, tx: Transaction, owners: Owners, namespace: str, lease_until_us: int, wanted: Wanted
     ) -> None:
-        self.digests: list[bytes] = []
-        self._store = store
-        self._connection = connection
-        self._fetch = fetch
-        self._namespace = store.namespace
+        self._tx = tx
+        self._fetch = tx.fetch
+        self._owners = owners
+        self._namespace = namespace
+        self._lease_until_us = lease_until_us
         self._wanted = wanted
         self._known = queue_limits.pairs(wanted.flows)
         self._flows = None
         if self._known is not None:
-            self._flows = _json([f"{flow}\x1f{version}" for flow, version in self._known])
-        self._working = _json(list(wanted.working))
-        self._limits = fleet_rows.limits_in(fetch, self._namespace)
+            self._flows = [f"{flow}\x1f{version}" for flow, version in self._known]
+        self._limits = fleet_rows.limits_in(tx.fetch, namespace)
         self._open_owners = dict(self._takeable_owners())
         self._gates: dict[str, queue_limits.Gate] = {}
         self._candidates: dict[str, Iterator[RunRow]] = {}
@@ -77,11 +51,10 @@ class Taking:
         """Yield the owners whose runs may be taken, each with the time before which the lease of
         a run must have run out (None: it is dead, or ours)."""
         at_us = self._wanted.at_us
-        store, connection = self._store, self._connection
-        for (owner,) in self._fetch("owners_at_work", ()):
-            if owner == self._wanted.owner or store.owner_is_dead(owner):
+        for owner, until_us in self._fetch("owners_at_work", ()):
+            if owner == self._wanted.owner or self._owners.is_dead(owner):
                 yield owner, None
-            elif store.pulse_until_us(connection, owner) <= at_us:
+            elif until_us <= at_us:
                 yield owner, at_us
 
     def queues(self) -> list[str]:
@@ -110,15 +83,23 @@ class Taking:
         return taken
 
     def _take(self, row: RunRow) -> Lease | None:
-        store, wanted = self._store, self._wanted
+        wanted, owners = self._wanted, self._owners
         if wanted.again is not None:
             write = claim_rules.again_write(row, wanted)
-            claimed = None if write is None else store.put(self._connection, row, write)
         else:
-            claimed = store.claimed(self._connection, row, wanted.owner, wanted.at_us)
-        if claimed is None:
+            write = claim_rules.claim_of(
+                row,
+                wanted.owner,
+                wanted.at_us,
+                owners.is_dead,
+                lambda other: owners.pulse_until_us(other, self._fetch),
+            )
+        if write is None:
             return None
-        self.digests.append(claimed.digest)
+        applied = apply(row, write, self._lease_until_us)
+        claimed = applied.row
+        self._tx.put_run(row, applied)
+        self._tx.changed(claimed.digest)
         self._taken.add(row.run_no)
         queue = claim_rules.queue_of(row)
         if queue_limits.is_first(row) and queue_limits.counts_starts(self._gates[queue].limits):
@@ -131,8 +112,8 @@ class Taking:
     def _begun(self, row: RunRow, queue: str) -> None:
         at_us, period_us = self._wanted.at_us, self._gates[queue].limits.period_us
         place = (self._namespace, queue)
-        self._connection.execute(Q["forget_begun"], (*place, at_us - period_us))
-        self._connection.execute(Q["add_begun"], (*place, at_us, row.run_no, row.limit_key))
+        self._tx.change("forget_begun", (*place, at_us - period_us))
+        self._tx.change("add_begun", (*place, at_us, row.run_no, row.limit_key))
 
     def _gate(self, queue: str) -> queue_limits.Gate:
         limits = self._limits.get(queue, Limits(queue))
@@ -180,8 +161,8 @@ class Taking:
                 "at_us": self._wanted.at_us,
                 "begins": gate.begins,
                 "flows": self._flows,
-                "full": _json(gate.full_keys()),
-                "spent": _json(gate.spent_keys()),
+                "full": gate.full_keys(),
+                "spent": gate.spent_keys(),
             }
             return self._fetch("ready_runs", {**values, **now})
 
@@ -191,7 +172,7 @@ class Taking:
         mine = {
             "owner": owner,
             "until_us": until_us,
-            "working": self._working if owner == self._wanted.owner else "[]",
+            "working": [*self._wanted.working] if owner == self._wanted.owner else [],
         }
         return self._paged(queue, lambda values: self._fetch("runs_of_owner", {**values, **mine}))
 
@@ -230,7 +211,3 @@ def _place(row: RunRow) -> tuple[int, int]:
 
 def _age(row: RunRow) -> int:
     return row.run_no
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

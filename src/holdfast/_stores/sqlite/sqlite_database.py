@@ -17,19 +17,29 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 import apsw
+import msgspec
 
+from holdfast._engine.journal.rows import RunRow
+from holdfast._stores import row_codec
+from holdfast._stores.contract import Damage, Progress
+from holdfast._stores.sql.database import Snapshot
+from holdfast._stores.sql.verify import finding
 from holdfast._stores.sqlite import migrations
 from holdfast._stores.sqlite.apsw_types import Connection, connect
 from holdfast._stores.sqlite.sqlite_errors import BUSY_S, translated
-from holdfast.errors import Corrupt, StoreError, StoreFailed, StoreUnusable
+from holdfast.errors import Corrupt, HoldfastError, StoreError, StoreFailed, StoreUnusable
 
 Q = migrations.Q
 
+T = TypeVar("T")
+
 READERS_MAX = 4
+SCAN_EVERY_S = 60.0
+"""How often an answer of an index is compared with the table itself."""
 LOOK_EVERY_S = 1.0
 """How often it is looked whether the file is still there."""
 SAFE_VERSION = (3, 51, 3)
@@ -58,6 +68,7 @@ class Database:
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that is open."""
         self._looked_s = float("-inf")
+        self._scanned_s: dict[str, float] = {}
         _open_databases.add(self)
 
     # -- connections ---------------------------------------------------------------------------
@@ -169,17 +180,78 @@ class Database:
         with self._readers.one() as connection:
             return self.fetch(connection, name, values)
 
-    @contextlib.contextmanager
-    def one_state(self) -> Generator[Callable[[str, Any], list[Any]]]:
-        """Have all that is read come from one state of the file, whatever others commit."""
+    def read_by_index(self, name: str, values: Any = ()) -> list[Any]:
+        """Read by an index; now and then compare the answer with the table itself."""
+        # One statement sees one state, whatever others write meanwhile.
+        twice = (*values, *values) if isinstance(values, tuple) else values
+        self.check_index(f"{name}_hidden", twice)
+        return self.read(name, values)
+
+    def check_index(self, name: str, values: Any = ()) -> None:
+        """Now and then, see that an index shows what its table has: the query says what it does not.
+        Until that was seen to be so, it is looked at each time."""
+        now_s = time.monotonic()
+        if now_s - self._scanned_s.get(name, -SCAN_EVERY_S) < SCAN_EVERY_S:
+            return
+        self._scanned_s.pop(name, None)
+        found = self.read(name, values)
+        if found:
+            raise Corrupt(f"an index ({name})", why=f"it does not show {found[0]}")
+        self._scanned_s[name] = now_s
+
+    def check_numbers(
+        self, rows: Sequence[RunRow], limit: int, before: int | None, last_run_no: int
+    ) -> None:
+        """Notice a run that fell out of the table: every number that was given is there."""
+        last = max([last_run_no, *(row.run_no for row in rows)])
+        if before is not None:
+            last = min(last, before - 1)
+        first = rows[-1].run_no if len(rows) >= limit else 1
+        ((count,),) = self.read("count_numbers", (first, last))
+        if rows and count != last - first + 1:
+            raise Corrupt("the table runs", why=f"a run between {first} and {last} is missing")
+        for (run_no,) in self.read("half_removed", (first, last)):
+            why = "it says that it was removed, and its journal is there"
+            raise Corrupt("its row in runs", run_id=f"number {run_no}", why=why)
+
+    def in_one_state(self, work: Callable[[Callable[[str, Any], list[Any]]], T]) -> T:
+        """Do some work whose reads all see one state of the file, whatever others commit."""
         self.check_same_file()
         with self.reader() as connection:
             connection.execute(Q["begin_reading"])
             try:
-                yield functools.partial(self.fetch, connection)
+                return work(functools.partial(self.fetch, connection))
             finally:
                 if connection.in_transaction:
                     connection.execute(Q["rollback"])
+
+    def snapshot(self, work: Callable[[Snapshot], T], progress: Progress) -> T:
+        """Do some work with one state of the whole file."""
+        self.check_same_file()
+        with self.reader() as connection:
+            connection.execute(Q["begin_reading"])
+            state = Snapshot(
+                functools.partial(self.fetch, connection),
+                functools.partial(self.each, connection),
+                progress,
+                lambda state: [*self._pages(state, connection), *_numbers(state.fetch)],
+            )
+            try:
+                return work(state)
+            finally:
+                if connection.in_transaction:
+                    connection.execute(Q["rollback"])
+
+    def _pages(self, state: Snapshot, connection: Connection) -> Iterator[Damage]:
+        """Ask SQLite about its pages and indexes, and compare the definitions of the tables."""
+        state.progress("pages", 0, 0)
+        try:
+            for (text,) in state.fetch("integrity_check", ()):
+                if text != "ok":
+                    yield Damage("the database file", str(text))
+            migrations.check_schema(connection, self.path)
+        except HoldfastError as error:
+            yield finding(error)
 
     @contextlib.contextmanager
     def reader(self) -> Generator[Connection]:
@@ -194,7 +266,7 @@ class Database:
     def fetch(self, connection: Connection, name: str, values: Any = ()) -> list[Any]:
         """Return all rows of a named query on this connection."""
         try:
-            return connection.execute(Q[name], values).fetchall()
+            return connection.execute(Q[name], _in_sql(values)).fetchall()
         except UnicodeDecodeError as error:
             raise Corrupt(f"a text found by {name} in {self.path}", why=str(error)) from None
         except (apsw.Error, MemoryError) as error:
@@ -378,6 +450,38 @@ os.register_at_fork(
     after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )
+
+
+def _numbers(fetch: Callable[[str, Any], list[Any]]) -> Iterator[Damage]:
+    """Check the row of the store, and that every number that was given to a run is there."""
+    try:
+        row = row_codec.store_row(fetch("store_row", ())[0])
+        count, largest = fetch("count_runs", ())[0]
+    except HoldfastError as error:
+        yield finding(error)
+    except IndexError:
+        yield Damage("the row of the store", "it is not there")
+    else:
+        if (count, largest or 0) != (row.last_run_no, row.last_run_no):
+            yield Damage(
+                "the table runs", f"{row.last_run_no} runs were started, {count} are there"
+            )
+
+
+def _in_sql(values: Any) -> Any:
+    """Return the values of a statement with lists as JSON, for `json_each`."""
+    if type(values) is dict:
+        named = cast("dict[str, Any]", values)
+        return {
+            name: _json(value) if type(value) is list else value for name, value in named.items()
+        }
+    if any(type(value) is list for value in values):
+        return [_json(value) if type(value) is list else value for value in values]
+    return values
+
+
+def _json(values: list[Any]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 def _size(path: str) -> int:

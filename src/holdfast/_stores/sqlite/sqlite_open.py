@@ -180,7 +180,7 @@ def first_row() -> StoreRow:
         clock_us=0,
         last_run_no=0,
         last_owner=0,
-        adopted_through=0,
+        accepted_through=0,
         is_copy=0,
     ).sealed()
 
@@ -193,7 +193,7 @@ def next_incarnation(
         row,
         incarnation=row.incarnation + 1,
         commits=max(row.commits, known_commits) + 1,
-        adopted_through=row.last_run_no,
+        accepted_through=row.last_run_no,
         is_copy=0,
     )
     row.head = seal(row.head, (row.commits, row.clock_us, accepted))

@@ -16,15 +16,16 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import msgspec
 
 from holdfast._engine.journal.digest import seal
-from holdfast._stores import row_codec
+from holdfast._engine.journal.rows import SEQ_BITS, Applied, RunRow
+from holdfast._stores import lookups, row_codec
 from holdfast._stores.row_codec import StoreRow
 from holdfast._stores.sqlite.apsw_types import Connection
 from holdfast._stores.sqlite.filesystem import open_companion
@@ -84,6 +85,11 @@ class Writer:
             None if sqlite_version() >= SAFE_VERSION else f"{database.path}-write.lock"
         )
 
+    @property
+    def last_run_no(self) -> int:
+        """The largest run number that was given."""
+        return self.row.last_run_no
+
     # -- time ----------------------------------------------------------------------------------
 
     def take_up(self, row: StoreRow) -> None:
@@ -101,34 +107,33 @@ class Writer:
 
     # -- transactions --------------------------------------------------------------------------
 
-    def transact(self, work: Callable[[Connection], tuple[T, Changed | None]]) -> T:
-        """Do some work in one transaction. It returns its result and what it changed; None means
-        that nothing was changed and nothing is committed."""
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Do some work in one transaction. If it has changed nothing, nothing is committed."""
         with self.database.lock:
-            connection = self.begin()
+            tx = Transaction(self, self.begin())
             try:
-                self.refresh(connection)
-                result, changed = work(connection)
-                if changed is None:
-                    connection.execute(Q["rollback"])
+                self.refresh(tx.connection)
+                result = work(tx)
+                if tx.is_dirty:
+                    self.finish(tx.connection, Changed(b"".join(tx.digests), tx.numbers))
                 else:
-                    self.finish(connection, changed)
+                    tx.connection.execute(Q["rollback"])
                 return result
             except BaseException as error:
-                ours = self.abandoned(connection, error)
+                ours = self.abandoned(tx.connection, error)
                 if ours is error:
                     raise
                 raise ours from error
             finally:
                 self.unlock_side()
 
-    def beside(self, work: Callable[[Connection], T]) -> T:
+    def beside(self, work: Callable[[Transaction], T]) -> T:
         """Do some work in a transaction that says nothing about any run: it is not counted, and
         nobody is told of it."""
         with self.database.lock:
             connection = self.begin()
             try:
-                result = work(connection)
+                result = work(Transaction(self, connection))
                 connection.execute(Q["commit"])
                 return result
             except BaseException as error:
@@ -206,7 +211,7 @@ class Writer:
         known = self.row
         if fresh.incarnation != known.incarnation or fresh.store_id != known.store_id:
             raise StoreFailed(
-                f"{self.database.path} was adopted or restored while it was open; open it again"
+                f"{self.database.path} was restored, or its data loss was accepted, while it was open; open it again"
             )
         if fresh.commits < known.commits or (
             fresh.commits == known.commits and fresh.head != known.head
@@ -239,7 +244,7 @@ class Writer:
             self._dead = ours
         return ours
 
-    def adopt(self, actor: str, accepted: str) -> None:
+    def accept_data_loss(self, actor: str, accepted: str) -> None:
         """Accept the store as it is: a new incarnation, and a witness that agrees with it."""
         with self.database.lock:
             connection = self.begin()
@@ -320,6 +325,77 @@ class Writer:
         handle, self._side_handle = self._side_handle, None
         if handle is not None:
             os.close(handle)
+
+
+class Transaction:
+    """One transaction of `Writer.transact`. SQLite lets one process write at a time, so nothing in it
+    needs a lock of its own, and it is never tried again."""
+
+    __slots__ = ("_writer", "connection", "digests", "is_dirty", "numbers")
+    tries: int = 0
+
+    def __init__(self, writer: Writer, connection: Connection) -> None:
+        self._writer = writer
+        self.connection = connection
+        self.digests: list[bytes] = []
+        self.numbers: dict[str, int] = {}
+        self.is_dirty = False
+
+    def fetch(self, name: str, values: Any = ()) -> list[Any]:
+        """Run a statement and return its rows."""
+        return self._writer.database.fetch(self.connection, name, values)
+
+    def change(self, name: str, values: Any = ()) -> int:
+        """Run a statement and return how many rows it changed."""
+        self.is_dirty = True
+        self.connection.execute(Q[name], values)
+        return self.connection.changes()
+
+    def change_all(self, statements: Sequence[tuple[str, Any]]) -> None:
+        """Run several statements, in order."""
+        for name, values in statements:
+            self.change(name, values)
+
+    def lock(self, *names: tuple[str, ...]) -> None:
+        """Do nothing: the whole file is locked."""
+
+    def lock_row(self, name: str, values: Any) -> None:
+        """Do nothing: the whole file is locked."""
+
+    def locked_run(self, namespace: str, run_id: str) -> RunRow | None:
+        """Return the verified row of a run."""
+        return lookups.find_run(self.fetch, namespace, run_id)
+
+    def run_numbers(self, count: int) -> list[int]:
+        """Return numbers for new runs, all of which are used: a number that is missing is damage."""
+        last = self.numbers.get("last_run_no", self._writer.row.last_run_no)
+        self.numbers["last_run_no"] = last + count
+        return list(range(last + 1, last + 1 + count))
+
+    def add_run(self, made: Applied, chunks: Sequence[tuple[int, bytes]]) -> bool:
+        """Insert a run that was looked for in this transaction, with its entries and chunks."""
+        self.change("add_run", row_codec.run_values(made.row))
+        self._add_entries(made)
+        for number, body in chunks:
+            digest = row_codec.chunk_digest(made.row.run_no, number, body)
+            self.change("add_chunk", (made.row.run_no << SEQ_BITS | number, digest, body))
+        return True
+
+    def put_run(self, was: RunRow, made: Applied) -> None:
+        """Change the row of a run that was read in this transaction, and insert entries."""
+        guard = (was.run_no, was.epoch, was.last_seq, was.digest)
+        changed = self.change("run_moved", row_codec.moved_values(made.row) + guard)
+        assert changed == 1, "the row was read in this transaction"
+        self._add_entries(made)
+
+    def _add_entries(self, made: Applied) -> None:
+        for entry in made.entries:
+            self.change("add_entry", row_codec.entry_values(made.row.run_no, entry))
+
+    def changed(self, digest: bytes = b"", row: RunRow | None = None) -> None:
+        """Let a digest into the chain of commits; the commit wakes those who wait."""
+        del row
+        self.digests.append(digest)
 
 
 class Reserve:

@@ -23,7 +23,7 @@ from holdfast.errors import StoreFailed
 SLOT_BYTES = 128
 _MAGIC = b"HFwitns2"
 _LOST = b"HFlost-2"
-"""Stands in the place of the magic word while commits are missing and nobody has adopted the store:
+"""Stands in the place of the magic word while commits are missing and nobody has accepted the loss:
 later commits must not make that forgotten."""
 _FORM = struct.Struct(f"<8s16sQQ16sQQ{BOOT_BYTES}s")
 _FIRST_FORM = struct.Struct("<8s16sQQ16s")
@@ -161,7 +161,7 @@ def regression(row: StoreRow, slot: Slot | None, path: str) -> str | None:
     if slot.store_id != row.store_id:
         return f"{path} belongs to another store ({slot.store_id}); this one is {row.store_id}"
     if slot.lost:
-        return "commits were found missing earlier, and nobody has adopted the store since"
+        return "commits were found missing earlier, and nobody has accepted the loss since"
     if slot.incarnation > row.incarnation:
         return (
             f"the database is of incarnation {row.incarnation}, but incarnation "

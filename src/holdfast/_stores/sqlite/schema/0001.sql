@@ -1,12 +1,21 @@
--- The store, version 1.
+-- The store.
 --
 -- Truth is the journal: append-only, one row per entry (or per joined pair of entries), chained by
 -- digests. `runs` has one mutable row per run: who may act next, and how far it is. `chunks` keeps
--- large values once per run. `keys` are claimed business keys, `inbox` what was said to a run,
+-- large values once per run. `keys` are claimed business keys, `inbox` the messages to a run,
 -- `owners` the processes that may own runs, `store` the one row that every commit changes.
 --
 -- A run is known by a number inside: the id of a journal or chunk row is run_no << 32 | number, so
 -- that the rows of a run stand together and need no second index. The views at the end show text.
+
+-- The version of the schema, and from which version on a process can work with it: what may be there
+-- of an older version beside us. The version stands in the header of the file too.
+CREATE TABLE schema (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  version INTEGER NOT NULL,
+  works_from INTEGER NOT NULL,
+  digest BLOB NOT NULL
+);
 
 CREATE TABLE store (
   id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -17,7 +26,7 @@ CREATE TABLE store (
   clock_us INTEGER NOT NULL,
   last_run_no INTEGER NOT NULL,
   last_owner INTEGER NOT NULL,
-  adopted_through INTEGER NOT NULL,
+  accepted_through INTEGER NOT NULL,
   is_copy INTEGER NOT NULL,
   digest BLOB NOT NULL
 );
@@ -40,6 +49,13 @@ CREATE TABLE owners (
   lock_inode INTEGER NOT NULL,
   registered_us INTEGER NOT NULL,
   digest BLOB NOT NULL
+);
+
+-- Until when a process is sure to live, and what it is. Says nothing about any history.
+CREATE TABLE pulses (
+  owner INTEGER PRIMARY KEY,
+  until_us INTEGER NOT NULL,
+  facts TEXT NOT NULL
 );
 
 CREATE TABLE runs (
@@ -70,6 +86,18 @@ CREATE TABLE runs (
   tags TEXT NOT NULL,
   created_us INTEGER NOT NULL,
   updated_us INTEGER NOT NULL,
+  queue TEXT,
+  priority INTEGER,
+  limit_key TEXT,
+  -- Up to which message a waiting run has looked; a later one wakes it.
+  heard INTEGER,
+  -- The run that started this one, and the top of the family.
+  parent TEXT,
+  root TEXT,
+  -- Of a fork: where it came from, and from which chunk on its values are its own.
+  origin TEXT,
+  -- When its journal was removed; the row stays, so that the id is not given again.
+  deleted_us INTEGER,
   digest BLOB NOT NULL,
   id_hash INTEGER NOT NULL,
   UNIQUE (namespace, run_id)
@@ -77,9 +105,40 @@ CREATE TABLE runs (
 
 -- The second path by which the absence of a run is confirmed.
 CREATE INDEX runs_by_hash ON runs (id_hash);
--- What workers look through; a step of a running run does not touch it.
-CREATE INDEX runs_open ON runs (status, wake_us) WHERE status IN ('queued', 'running', 'waiting');
+
 CREATE INDEX runs_waiting ON runs (waiting_on) WHERE waiting_on IS NOT NULL;
+
+-- Runs that are held until something else happens: a key is settled, other code is deployed.
+CREATE INDEX runs_held_on ON runs (namespace, waiting_on, run_no)
+WHERE status = 'held' AND waiting_on IS NOT NULL;
+
+-- The children of a run.
+CREATE INDEX runs_by_parent ON runs (namespace, parent) WHERE parent IS NOT NULL;
+
+-- The forks of a run, by the text that says where they came from.
+CREATE INDEX runs_by_origin ON runs (namespace, origin) WHERE origin IS NOT NULL;
+
+-- What workers look through, in two parts: runs that may be taken at any time, in the order in which
+-- they are taken, and those that wait for a time or a message. Of the second kind there may be many:
+-- one whose time has come is found by its time, one that got a message by the message, and the others
+-- are not read. What decides whether a run may be taken stands in the index, so that one that may not
+-- is passed over without being read. A step of a running run touches none of these.
+CREATE INDEX runs_ready ON runs (namespace, coalesce(queue, 'default'), -coalesce(priority, 0),
+  run_no, epoch, limit_key, flow, version)
+WHERE owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL;
+CREATE INDEX runs_asleep ON runs (namespace, coalesce(queue, 'default'), wake_us,
+  -coalesce(priority, 0), run_no, epoch, limit_key, flow, version)
+WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting')
+  AND (status = 'waiting' OR wake_us IS NOT NULL);
+
+-- Runs at work, by owner: found when an owner died, counted for the limits of a queue.
+CREATE INDEX runs_owned ON runs (owner, namespace, coalesce(queue, 'default'),
+  -coalesce(priority, 0), run_no, limit_key)
+WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting');
+
+-- Runs that wait for a person, counted by queue.
+CREATE INDEX runs_stopped ON runs (namespace, coalesce(queue, 'default'), status, held_reason)
+WHERE status IN ('failed', 'held');
 
 CREATE TABLE journal (
   id INTEGER PRIMARY KEY,
@@ -120,6 +179,9 @@ CREATE TABLE keys (
 
 CREATE INDEX keys_by_hash ON keys (key_hash);
 
+-- The business keys that a run takes with it when it is copied to another store.
+CREATE INDEX keys_of_run ON keys (run_no);
+
 CREATE TABLE inbox (
   id INTEGER PRIMARY KEY,
   run_no INTEGER NOT NULL REFERENCES runs,
@@ -131,6 +193,110 @@ CREATE TABLE inbox (
   taken_seq INTEGER,
   digest BLOB NOT NULL,
   UNIQUE (run_no, message_id)
+);
+
+-- Messages that are still to be read: they wake the run that they were sent to.
+CREATE INDEX inbox_untaken ON inbox (run_no) WHERE taken_seq IS NULL;
+
+-- What runs ask people, while it is open. Each is found by two ways: the table, and its names.
+CREATE TABLE questions (
+  id INTEGER PRIMARY KEY,
+  run_no INTEGER NOT NULL REFERENCES runs,
+  name TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  asked_of TEXT,
+  body TEXT NOT NULL,
+  asked_us INTEGER NOT NULL,
+  until_us INTEGER,
+  digest BLOB NOT NULL,
+  UNIQUE (run_no, name)
+);
+
+-- What families of runs may spend, and have spent. That there is none means "no limit", so it is
+-- confirmed by a second path.
+CREATE TABLE accounts (
+  id INTEGER PRIMARY KEY,
+  namespace TEXT NOT NULL,
+  root TEXT NOT NULL,
+  opened_us INTEGER NOT NULL,
+  usd_nanos INTEGER,
+  tokens INTEGER,
+  steps INTEGER,
+  wall_us INTEGER,
+  spent_usd_nanos INTEGER NOT NULL,
+  spent_tokens INTEGER NOT NULL,
+  spent_steps INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  root_hash INTEGER NOT NULL,
+  UNIQUE (namespace, root)
+);
+
+CREATE INDEX accounts_by_hash ON accounts (root_hash);
+
+-- Values outside any journal. One that was removed keeps its row, since its versions go on.
+CREATE TABLE memos (
+  id INTEGER PRIMARY KEY,
+  namespace TEXT NOT NULL,
+  space TEXT NOT NULL,
+  key TEXT NOT NULL,
+  value TEXT,
+  expires_us INTEGER,
+  version INTEGER NOT NULL,
+  updated_us INTEGER NOT NULL,
+  run_id TEXT,
+  digest BLOB NOT NULL,
+  key_hash INTEGER NOT NULL,
+  UNIQUE (namespace, space, key)
+);
+
+CREATE INDEX memos_by_hash ON memos (key_hash);
+
+CREATE TABLE queues (
+  namespace TEXT NOT NULL,
+  queue TEXT NOT NULL,
+  concurrency INTEGER,
+  per_key INTEGER,
+  rate INTEGER,
+  per_key_rate INTEGER,
+  period_us INTEGER NOT NULL,
+  paused INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  PRIMARY KEY (namespace, queue)
+) WITHOUT ROWID;
+
+-- First claims of runs in queues that limit them, for one period.
+CREATE TABLE begun (
+  namespace TEXT NOT NULL,
+  queue TEXT NOT NULL,
+  at_us INTEGER NOT NULL,
+  run_no INTEGER NOT NULL,
+  limit_key TEXT,
+  PRIMARY KEY (namespace, queue, at_us, run_no)
+) WITHOUT ROWID;
+
+CREATE TABLE schedules (
+  namespace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  flow TEXT NOT NULL,
+  spec TEXT NOT NULL,
+  cursor_us INTEGER NOT NULL,
+  paused INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
+
+-- What one process did for one flow in one minute, as JSON; flow '' is the process itself. A measure
+-- that is written again is replaced by a fuller one.
+CREATE TABLE measures (
+  id INTEGER PRIMARY KEY,
+  namespace TEXT NOT NULL,
+  at_us INTEGER NOT NULL,
+  process TEXT NOT NULL,
+  flow TEXT NOT NULL,
+  body TEXT NOT NULL,
+  digest BLOB NOT NULL,
+  UNIQUE (namespace, at_us, process, flow)
 );
 
 -- For people, with any SQL tool -------------------------------------------------------------------
@@ -212,4 +378,5 @@ SELECT r.run_id, r.status, r.current_step,
   strftime('%Y-%m-%dT%H:%M:%fZ', r.updated_us / 1000000.0, 'unixepoch') AS updated_at,
   r.namespace
 FROM runs AS r
+WHERE r.deleted_us IS NULL
 ORDER BY r.run_no;

@@ -1,4 +1,4 @@
--- The store on PostgreSQL, as of version 2 (it began there; version 1 was SQLite's alone).
+-- The store on PostgreSQL.
 --
 -- The same tables as in SQLite, under a schema of their own. What belongs to a run is keyed by its
 -- number first, so that journal, chunks and inbox can be divided by it (`?partitions=16` in the URL
@@ -17,8 +17,11 @@ CREATE TABLE holdfast.store (
   only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
   store_id text NOT NULL,
   incarnation bigint NOT NULL,
-  adopted_through bigint NOT NULL,
-  lost text
+  accepted_through bigint NOT NULL,
+  lost text,
+  -- How far the store's clock is ahead of the server's: transactions were committed while the
+  -- server's time was ahead, and the clock never goes back.
+  ahead_us bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE holdfast.incarnations (
@@ -83,6 +86,15 @@ CREATE TABLE holdfast.runs (
   queue text COLLATE "C",
   priority bigint,
   limit_key text COLLATE "C",
+  -- Up to which message a waiting run has looked; a later one wakes it.
+  heard bigint,
+  -- The run that started this one, and the top of the family.
+  parent text COLLATE "C",
+  root text COLLATE "C",
+  -- Of a fork: where it came from, and from which chunk on its values are its own.
+  origin text,
+  -- When its journal was removed; the row stays, so that the id is not given again.
+  deleted_us bigint,
   digest bytea NOT NULL,
   id_hash bigint NOT NULL,
   UNIQUE (namespace, run_id)
@@ -91,10 +103,21 @@ CREATE TABLE holdfast.runs (
 -- The second path by which the absence of a run is confirmed.
 CREATE INDEX runs_by_hash ON holdfast.runs (id_hash);
 CREATE INDEX runs_waiting ON holdfast.runs (waiting_on) WHERE waiting_on IS NOT NULL;
--- What workers look through: runs that nobody owns, in the order in which they are taken.
+-- Runs that are held until something else happens: a key is settled, other code is deployed.
+CREATE INDEX runs_held_on ON holdfast.runs (namespace, waiting_on, run_no)
+  WHERE status = 'held' AND waiting_on IS NOT NULL;
+CREATE INDEX runs_by_parent ON holdfast.runs (namespace, parent, run_no) WHERE parent IS NOT NULL;
+-- The forks of a run, by the text that says where they came from.
+CREATE INDEX runs_by_origin ON holdfast.runs (namespace, origin COLLATE "C")
+  WHERE origin IS NOT NULL;
+-- What workers look through. Runs that wait for a person or a timer may be many, and are not among
+-- those that can be taken at any time: one whose time has come is found by its time, and one that
+-- got a message by the message.
 CREATE INDEX runs_ready ON holdfast.runs
   (namespace, (coalesce(queue, 'default')), (-coalesce(priority, 0)), run_no)
-  WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting');
+  WHERE owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL;
+CREATE INDEX runs_timed ON holdfast.runs (namespace, (coalesce(queue, 'default')), wake_us)
+  WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting') AND wake_us IS NOT NULL;
 -- Runs at work, by owner: found when an owner died, counted for the limits of a queue.
 CREATE INDEX runs_owned ON holdfast.runs (owner, namespace, (coalesce(queue, 'default')))
   WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting');
@@ -159,7 +182,59 @@ CREATE TABLE holdfast.inbox (
   UNIQUE (run_no, message_id)
 ); -- divided by run number
 
-CREATE INDEX inbox_new ON holdfast.inbox (run_no) WHERE taken_seq IS NULL;
+CREATE INDEX inbox_untaken ON holdfast.inbox (run_no, number) WHERE taken_seq IS NULL;
+
+-- What runs ask people, while it is open.
+CREATE TABLE holdfast.questions (
+  run_no bigint NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  number bigint NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  asked_of text COLLATE "C",
+  body text NOT NULL,
+  asked_us bigint NOT NULL,
+  until_us bigint,
+  digest bytea NOT NULL,
+  PRIMARY KEY (run_no, name)
+);
+
+CREATE INDEX questions_by_time ON holdfast.questions (asked_us);
+
+-- What families of runs may spend, and have spent.
+CREATE TABLE holdfast.accounts (
+  namespace text COLLATE "C" NOT NULL,
+  root text COLLATE "C" NOT NULL,
+  opened_us bigint NOT NULL,
+  usd_nanos bigint,
+  tokens bigint,
+  steps bigint,
+  wall_us bigint,
+  spent_usd_nanos bigint NOT NULL,
+  spent_tokens bigint NOT NULL,
+  spent_steps bigint NOT NULL,
+  digest bytea NOT NULL,
+  root_hash bigint NOT NULL,
+  PRIMARY KEY (namespace, root)
+) WITH (fillfactor = 50);
+
+CREATE INDEX accounts_by_hash ON holdfast.accounts (root_hash);
+
+-- Values outside any journal. One that was removed keeps its row, since its versions go on.
+CREATE TABLE holdfast.memos (
+  namespace text COLLATE "C" NOT NULL,
+  space text COLLATE "C" NOT NULL,
+  key text COLLATE "C" NOT NULL,
+  value text,
+  expires_us bigint,
+  version bigint NOT NULL,
+  updated_us bigint NOT NULL,
+  run_id text COLLATE "C",
+  digest bytea NOT NULL,
+  key_hash bigint NOT NULL,
+  PRIMARY KEY (namespace, space, key)
+);
+
+CREATE INDEX memos_by_hash ON holdfast.memos (key_hash);
 
 CREATE TABLE holdfast.queues (
   namespace text COLLATE "C" NOT NULL,
@@ -169,7 +244,8 @@ CREATE TABLE holdfast.queues (
   rate bigint,
   per_key_rate bigint,
   period_us bigint NOT NULL,
-  paused boolean NOT NULL,
+  paused bigint NOT NULL,
+  digest bytea NOT NULL,
   PRIMARY KEY (namespace, queue)
 );
 
@@ -189,8 +265,21 @@ CREATE TABLE holdfast.schedules (
   flow text COLLATE "C" NOT NULL,
   spec text NOT NULL,
   cursor_us bigint NOT NULL,
-  paused boolean NOT NULL,
+  paused bigint NOT NULL,
+  digest bytea NOT NULL,
   PRIMARY KEY (namespace, name)
+);
+
+-- What one process did for one flow in one minute, as JSON; flow '' is the process itself. A measure
+-- that is written again is replaced by a fuller one.
+CREATE TABLE holdfast.measures (
+  namespace text COLLATE "C" NOT NULL,
+  at_us bigint NOT NULL,
+  process text COLLATE "C" NOT NULL,
+  flow text COLLATE "C" NOT NULL,
+  body text NOT NULL,
+  digest bytea NOT NULL,
+  PRIMARY KEY (namespace, at_us, process, flow)
 );
 
 -- For people, with any SQL tool -------------------------------------------------------------------
@@ -267,4 +356,5 @@ SELECT r.run_id, r.status, r.current_step,
    ORDER BY e.seq DESC LIMIT 1) AS last_snapshot,
   to_timestamp(r.updated_us / 1000000.0) AS updated_at, r.namespace
 FROM holdfast.runs AS r
+WHERE r.deleted_us IS NULL
 ORDER BY r.run_no;

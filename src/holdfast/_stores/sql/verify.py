@@ -1,10 +1,10 @@
-"""Check everything that can be checked without knowing what the values mean."""
+"""Verify a store: everything that can be checked without knowing what the values mean."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 import msgspec
 
@@ -22,85 +22,37 @@ from holdfast._stores import (
     row_codec,
     side_rows,
 )
-from holdfast._stores.contract import LOST_END, Damage, Progress
+from holdfast._stores.contract import LOST_END, Damage
 from holdfast._stores.lookups import Fetch
-from holdfast._stores.sqlite import migrations
-from holdfast._stores.sqlite.apsw_types import Connection
-from holdfast._stores.sqlite.sqlite_database import Database, Q
+from holdfast._stores.sql.database import Snapshot
 from holdfast.errors import Corrupt, HoldfastError, RunNotFound
 
 
-class Snapshot(NamedTuple):
-    """One state of a store. Everything that is compared comes from it, so that what others commit
-    meanwhile is never taken for damage."""
-
-    fetch: Fetch
-    each: Callable[[str], Iterator[Any]]
-    """The rows of a named query, one by one: a table may be larger than the memory."""
-    progress: Progress
-
-
-@contextlib.contextmanager
-def snapshot(database: Database, progress: Progress) -> Generator[tuple[Snapshot, Connection]]:
-    """Lend one state of a SQLite file, and the connection that has it."""
-
-    def each(name: str) -> Iterator[Any]:
-        return database.each(connection, name)
-
-    def fetch(name: str, values: Any = ()) -> list[Any]:
-        return database.fetch(connection, name, values)
-
-    database.check_same_file()
-    with database.reader() as connection:
-        connection.execute(Q["begin_reading"])
-        try:
-            yield Snapshot(fetch, each, progress), connection
-        finally:
-            if connection.in_transaction:
-                connection.execute(Q["rollback"])
-
-
 def verify(
-    database: Database, namespace: str, run_ids: Iterable[str] | None, progress: Progress
+    state: Snapshot, namespace: str, run_ids: Iterable[str] | None, lost: str | None
 ) -> list[Damage]:
-    """Return what is wrong; an empty list says that all of it reads as it was written."""
-    with snapshot(database, progress) as (state, connection):
-        if run_ids is not None:
-            return named_runs(state, namespace, run_ids)
-        return [
-            *_pages(database, state, connection),
-            *rows(state, "all_runs", row_codec.run_row),
-            *rows(state, "all_keys", row_codec.key_state),
-            *rows(state, "all_messages", row_codec.message_row),
-            *rows(state, "all_owners", row_codec.owner_row),
-            *rows(state, "store_row", row_codec.store_row),
-            *chunks(state),
-            *rows(state, "all_limits", fleet_rows.limits_of),
-            *rows(state, "all_schedules", fleet_rows.schedule_of),
-            *rows(state, "all_questions", _question),
-            *rows(state, "all_pots", side_rows.pot_of),
-            *rows(state, "all_memos", side_rows.memo_of),
-            *rows(state, "all_measures", measure_rows.measure_of),
-            *_numbers(state.fetch),
-            *all_runs(state),
-        ]
-
-
-def lost(regression: str | None) -> list[Damage]:
-    """Return what is missing of the store as a whole: acknowledged commits that it does not have."""
-    return [] if regression is None else [Damage(LOST_END, regression)]
-
-
-def _pages(database: Database, state: Snapshot, connection: Connection) -> Iterator[Damage]:
-    """Ask SQLite about its pages and indexes, and compare the definitions of the tables."""
-    state.progress("pages", 0, 0)
-    try:
-        for (text,) in state.fetch("integrity_check", ()):
-            if text != "ok":
-                yield Damage("the database file", str(text))
-        migrations.check_schema(connection, database.path)
-    except HoldfastError as error:
-        yield _finding(error)
+    """Return what is wrong; an empty list says that all of it reads as it was written. `lost` says
+    which acknowledged commits are missing."""
+    missing = [] if lost is None else [Damage(LOST_END, lost)]
+    if run_ids is not None:
+        return [*missing, *_named_runs(state, namespace, run_ids)]
+    return [
+        *missing,
+        *state.own_checks(state),
+        *rows(state, "all_runs", row_codec.run_row),
+        *rows(state, "all_keys", row_codec.key_state),
+        *rows(state, "all_messages", row_codec.message_row),
+        *rows(state, "all_owners", row_codec.owner_row),
+        *_chunks(state),
+        *rows(state, "all_limits", fleet_rows.limits_of),
+        *rows(state, "all_schedules", fleet_rows.schedule_of),
+        *rows(state, "all_questions", _question),
+        *rows(state, "all_accounts", side_rows.account_of),
+        *rows(state, "all_memos", side_rows.memo_of),
+        *rows(state, "all_measures", measure_rows.measure_of),
+        *_strays(state.fetch),
+        *_all_runs(state),
+    ]
 
 
 def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[Damage]:
@@ -110,12 +62,12 @@ def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[
             try:
                 read(values)
             except Corrupt as error:
-                yield _finding(error)
+                yield finding(error)
     except HoldfastError as error:
-        yield _finding(error)
+        yield finding(error)
 
 
-def chunks(state: Snapshot) -> Iterator[Damage]:
+def _chunks(state: Snapshot) -> Iterator[Damage]:
     """Check every chunk, and tell how far it is: they are most of a store."""
     done = 0
 
@@ -123,12 +75,12 @@ def chunks(state: Snapshot) -> Iterator[Damage]:
         nonlocal done
         done += 1
         state.progress("values", done, 0)
-        chunk(values)
+        _chunk(values)
 
     yield from rows(state, "all_chunks", read)
 
 
-def chunk(values: Any) -> None:
+def _chunk(values: Any) -> None:
     """Check one row of chunks."""
     row_id, digest, body = values
     run_no, number = row_id >> SEQ_BITS, row_id & SEQ_MASK
@@ -136,20 +88,16 @@ def chunk(values: Any) -> None:
         raise Corrupt(f"chunk {number} of run number {run_no}", why="the digest does not match")
 
 
-def _numbers(fetch: Fetch) -> Iterator[Damage]:
-    """Every number that was given to a run is there, and every row belongs to a run."""
+def _strays(fetch: Fetch) -> Iterator[Damage]:
+    """Every row belongs to a run, and questions belong to runs that have not ended."""
     try:
-        row = row_codec.store_row(fetch("store_row", ())[0])
-        count, largest = fetch("count_runs", ())[0]
         strays = fetch("rows_without_run", ())
-        answered = fetch("questions_of_nobody", ())
-    except (HoldfastError, IndexError):
-        return  # Said before.
-    if (count, largest or 0) != (row.last_run_no, row.last_run_no):
-        yield Damage("the table runs", f"{row.last_run_no} runs were started, {count} are there")
-    for table, row_id in strays:
-        yield Damage(f"row {row_id} of {table}", "it belongs to no run")
-    for run_id, name in answered:
+        late = fetch("questions_of_nobody", ())
+    except HoldfastError:
+        return  # Reported before.
+    for table, run_no in strays:
+        yield Damage(f"rows of {table}", f"they belong to run number {run_no}, which is not there")
+    for run_id, name in late:
         yield Damage(f"question {name!r}", "it is open, and its run has ended", run_id)
 
 
@@ -158,7 +106,7 @@ def _question(values: Any) -> None:
     side_rows.question_of(values, f"number {values[0]}")
 
 
-def named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list[Damage]:
+def _named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list[Damage]:
     """Check some runs by their ids."""
     found: list[Damage] = []
     wanted = list(run_ids)
@@ -173,14 +121,14 @@ def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Damage]:
     try:
         row = lookups.find_run(fetch, namespace, run_id)
     except HoldfastError as error:
-        yield _finding(error)
+        yield finding(error)
         return
     if row is None:
         raise RunNotFound(run_id)
     yield from _run(fetch, row)
 
 
-def all_runs(state: Snapshot) -> Iterator[Damage]:
+def _all_runs(state: Snapshot) -> Iterator[Damage]:
     """Check every run whose row can be read."""
     with contextlib.suppress(HoldfastError):  # Said before: the table was read by `rows`.
         total = state.fetch("count_runs", ())[0][0]
@@ -212,9 +160,9 @@ def _run(fetch: Fetch, row: RunRow) -> Iterator[Damage]:
         lookups.messages(fetch, row.run_no)
         yield from _references(fetch, row, journal)
     except (Corrupt, AssertionError, msgspec.DecodeError) as error:
-        yield _finding(error, row.run_id)
+        yield finding(error, row.run_id)
     except HoldfastError as error:
-        yield _finding(error, row.run_id)
+        yield finding(error, row.run_id)
 
 
 def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Damage]:
@@ -270,7 +218,8 @@ def _chunks_in(node: Any) -> Iterator[int]:
                 yield from _chunks_in(part)
 
 
-def _finding(error: Exception, run_id: str | None = None) -> Damage:
+def finding(error: Exception, run_id: str | None = None) -> Damage:
+    """Return what an error says of the store."""
     if isinstance(error, Corrupt):
         return Damage(error.what, error.why or "it is damaged", error.run_id or run_id)
     return Damage("the store", str(error), run_id)
