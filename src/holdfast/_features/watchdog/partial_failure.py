@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.lifecycle import HeldReason, Status
-from holdfast._engine.journal.step_keys import is_undo, scope_of
+from holdfast._engine.journal.step_keys import is_undo, scope_of, undo_key
 from holdfast._features.watchdog.model import Finding, Found, Severity
-from holdfast._features.watchdog.repeated_actions import is_undone
 from holdfast._features.watchdog.subject import Seen
 
 
@@ -19,7 +18,7 @@ def partial_failure(seen: Seen) -> Iterator[Finding]:
     row, history = seen.row, seen.history
     stopped = {Status.FAILED: history.failed, Status.HELD: history.held}.get(row.status)
     if stopped is not None and row.held_reason != HeldReason.PAUSED and history.rollback is None:
-        done = [it for it in history.records.values() if _happened(history, it)]
+        done = [it for it in history.records.values() if happened(history, it)]
         if done:
             names = ", ".join(it.key for it in done[:10])
             failed = row.status is Status.FAILED
@@ -36,10 +35,13 @@ def partial_failure(seen: Seen) -> Iterator[Finding]:
     yield from _failed_branches(seen)
 
 
-def _happened(history: History, record: Record) -> bool:
+def happened(history: History, record: Record) -> bool:
+    """Tell whether a record is an effect that this run executed, and that is not undone."""
     if not record.effect or record.borrowed or is_undo(record.key):
         return False
-    return record.state is State.COMPLETED and not is_undone(history, record)
+    undone = history.records.get(undo_key(record.key, record.generation))
+    is_undone = undone is not None and undone.state is State.COMPLETED
+    return record.state is State.COMPLETED and not is_undone
 
 
 def _failed_branches(seen: Seen) -> Iterator[Finding]:

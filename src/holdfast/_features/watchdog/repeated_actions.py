@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast._engine.journal.history import History, Record, State
-from holdfast._engine.journal.step_keys import is_undo, name_of, scope_of, undo_key
+from holdfast._engine.journal.history import History, Record
+from holdfast._engine.journal.step_keys import is_undo, name_of, scope_of
 from holdfast._engine.values.durations import shown
 from holdfast._features.watchdog.model import Finding, Found, Severity
+from holdfast._features.watchdog.partial_failure import happened
 from holdfast._features.watchdog.subject import Seen
 
 CYCLE_MAX = 50
@@ -127,21 +128,11 @@ def duplicate_action(seen: Seen) -> Iterator[Finding]:
 
 
 def is_deed(history: History, record: Record) -> bool:
-    """Say whether a record is an effect that happened, is not undone, and that no business key
+    """Tell whether a record is an effect that happened, that is not undone, and that no business key
     guards."""
-    if not record.effect or record.borrowed or is_undo(record.key) or record.args_digest is None:
+    if record.args_digest is None or not happened(history, record):
         return False
-    if record.state is not State.COMPLETED:
-        return False
-    if record.intent is None or b'"business_key":' in record.intent.body:
-        return False
-    return not is_undone(history, record)
-
-
-def is_undone(history: History, record: Record) -> bool:
-    """Say whether an effect was taken back."""
-    undone = history.records.get(undo_key(record.key, record.generation))
-    return undone is not None and undone.state is State.COMPLETED
+    return record.intent is not None and b'"business_key":' not in record.intent.body
 
 
 def _twice(
