@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._api.handle import (
@@ -16,11 +17,11 @@ from holdfast._api.handle import (
     stream,
 )
 from holdfast._api.store_actions import Acting, actor_or_user
-from holdfast._api.store_housekeeping import Housekeeping
 from holdfast._engine.journal.lifecycle import FINAL, Status
 from holdfast._engine.values.durations import Duration, is_seconds, micros, seconds
 from holdfast._engine.values.redactor import Redact
 from holdfast._features.alerts import runtime as alerting
+from holdfast._features.memory.runtime import Memory
 from holdfast._features.watchdog.model import Watchdog, checked_watch
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
@@ -31,12 +32,15 @@ from holdfast.errors import RunEnded, UsageError
 if TYPE_CHECKING:
     from holdfast._features.drift.comparison import ResumePreview
     from holdfast._features.watchdog.model import Finding
+    from holdfast._operator.act.garbage_collection import Collected
+    from holdfast._operator.act.run_files import Imported, Written
     from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._operator.explain.explanation import Explanation
     from holdfast._operator.read.entry_views import EntryView
     from holdfast._operator.read.question_views import QuestionView
     from holdfast._operator.read.queue_views import QueueView, WorkerView
     from holdfast._operator.read.run_views import Page, RunSummary, RunView
+    from holdfast._operator.read.trends import Trends
     from holdfast._runtime.worker.worker import Worker
 
     # Named, because inside `Store` the word `list` is one of its operations.
@@ -55,7 +59,7 @@ if TYPE_CHECKING:
 SETTLED_STATUSES = tuple(sorted(status.value for status in SETTLED))
 
 
-class Store(Acting, Housekeeping):
+class Store(Acting):
     """An opened store. A context manager; `close()` releases everything."""
 
     def __init__(self, kept: contract.Store, engine: Engine) -> None:
@@ -306,6 +310,56 @@ class Store(Acting, Housekeeping):
         accepted = self._backend.accept_data_loss(who)
         audit_log.record(self._backend, who, "store", "accepted", lost=accepted)
         return accepted
+
+    # -- memories, measures, and removing or moving runs ---------------------------------------
+
+    def memory(self, name: str, *, recorded: bool = True) -> Memory:
+        """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
+        run that asks. With `recorded=False` a run, too, reads and writes it at once, and its journal
+        says nothing of it: for what has a history of its own."""
+        return Memory(name, self._engine, recorded=recorded)
+
+    def prune(
+        self,
+        *,
+        older_than: Duration | None = None,
+        flow: str | None = None,
+        status: str | Iterable[str] | None = None,
+        dry_run: bool = False,
+        trends_retention: Duration | None = None,
+    ) -> Collected:
+        """Remove runs that ended longer ago than this; without it, as long ago as `@flow(retention=…)`
+        of each says. Failed ones only if `status` names them. Their ids are not given again.
+        Measures (`holdfast trends`) are kept for 14 days, or as long as `trends_retention` says."""
+        from holdfast._operator.act import garbage_collection
+
+        return garbage_collection.collect(
+            self._backend,
+            older_than=older_than,
+            flow=flow,
+            status=status,
+            dry_run=dry_run,
+            trends_retention=trends_retention,
+        )
+
+    def trends(self, *, hours: float = 24, flow: str | None = None) -> Trends:
+        """Return latency, cost, errors, trace coverage and saturation over the last hours, of all
+        processes that executed runs. They write what they did about once a minute."""
+        from holdfast._operator.read import trends
+
+        return trends.trends(self._backend, hours=hours, flow=flow)
+
+    def export_run(self, run_id: str, path: str | Path) -> Written:
+        """Write a run to a new file, with its chain and the runs that belong to it."""
+        from holdfast._operator.act import run_files
+
+        return run_files.export(self._backend, run_id, path)
+
+    def import_run(self, path: str | Path) -> Imported:
+        """Read a run that was exported into this store; raises Corrupt if the file was changed."""
+        from holdfast._operator.act import run_files
+
+        return run_files.import_runs(self._backend, path)
 
 
 class AwaitedStore:
