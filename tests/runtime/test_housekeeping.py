@@ -11,8 +11,8 @@ import pytest
 import holdfast
 from holdfast import effect, flow, step, testing
 from holdfast._engine.journal.rows import RunRow
+from holdfast._features.retention import Broom
 from holdfast._features.retention.model import Asked
-from holdfast._features.retention.runtime import Broom
 from holdfast._features.retention.store import Sweeper
 from holdfast.errors import RunDeleted, RunFailed, UsageError
 
