@@ -7,7 +7,7 @@ from importlib.metadata import version
 import pytest
 from pydantic_ai.models import Model
 
-from holdfast.integrations.pydantic_ai import _upstream_names
+from holdfast.integrations import pydantic_ai
 
 WITHOUT = """
 import pydantic_ai.capabilities, pydantic_ai.durable_exec, pydantic_ai.models
@@ -23,9 +23,9 @@ except ImportError as error:
     print(error)
 """
 
-NAMES = [*_upstream_names._NEEDED, "models.ModelResponsePartsManager"]
+NAMES = [*pydantic_ai._NEEDED, "models.ModelResponsePartsManager"]
 if hasattr(Model, "_with_serving_wrapper"):
-    NAMES.append(_upstream_names._SINCE_2_62)
+    NAMES.append(pydantic_ai._SINCE_2_62)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,4 +35,4 @@ def test_a_name_that_is_gone_is_told(name: str) -> None:
     assert (
         f"pydantic-ai-slim {version('pydantic-ai-slim')} has no pydantic_ai.{name}" in done.stdout
     )
-    assert f"pip install 'pydantic-ai-slim=={_upstream_names._WORKS}.*'" in done.stdout
+    assert f"pip install 'pydantic-ai-slim=={pydantic_ai._WORKS}.*'" in done.stdout

@@ -9,14 +9,53 @@ It stands on `pydantic_ai.durable_exec`, the interface that Pydantic AI has for 
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from operator import attrgetter
+
 from holdfast.integrations._needs import needs
 
 needs("pydantic-ai-slim", extra="pydantic-ai")
 
-from holdfast.integrations.pydantic_ai import _upstream_names  # noqa: E402 - said first what to install
+import pydantic_ai.capabilities  # noqa: E402 - `needs` comes first: it names the package to install
+import pydantic_ai.durable_exec  # noqa: E402
+import pydantic_ai.models  # noqa: E402
 
-_upstream_names.check()
+_WORKS = "2.66"
+"""A version that is known to have them all."""
 
-from holdfast.integrations.pydantic_ai._durable import Durable  # noqa: E402 - and what it must have
+_NEEDED = [
+    "durable_exec.BaseDurabilityCapability._build_dynamic_toolset",
+    "durable_exec.BaseDurabilityCapability._build_function_toolset",
+    "durable_exec.BaseDurabilityCapability._effective_event_stream_handler",
+    "durable_exec.BaseDurabilityCapability._wrap_leaf_toolset",
+    "models.ModelResponsePartsManager.apply_event",
+    "models.StreamedResponse._event_iterator",
+    "models.StreamedResponse._finished",
+    "models.StreamedResponse._get_event_iterator",
+    "models.StreamedResponse._parts_manager",
+]
+_SINCE_2_62 = "models.Model._with_serving_wrapper"
+
+
+def _check_upstream_names() -> None:
+    """Raise an ImportError that says which name is missing, and which version has it."""
+    # Streams are shown while they are recorded, and toolsets that come late are recorded: both need names
+    # that are private there. Without this check a run would fail in its middle.
+    wraps = hasattr(pydantic_ai.capabilities.AbstractCapability, "get_wrapper_model")
+    for name in [*_NEEDED, _SINCE_2_62] if wraps else _NEEDED:
+        try:
+            attrgetter(name)(pydantic_ai)
+        except AttributeError:
+            raise ImportError(
+                f"pydantic-ai-slim {version('pydantic-ai-slim')} has no pydantic_ai.{name} any more, "
+                "which holdfast.integrations.pydantic_ai needs; install a version that has it (pip "
+                f"install 'pydantic-ai-slim=={_WORKS}.*'), or a newer Holdfast",
+                name="pydantic_ai",
+            ) from None
+
+
+_check_upstream_names()
+
+from holdfast.integrations.pydantic_ai._durable import Durable  # noqa: E402 - it needs those names
 
 __all__ = ["Durable"]
