@@ -11,7 +11,6 @@ import pytest
 
 from holdfast import effect, flow, idempotency_key, step, testing, turns
 from holdfast._engine.journal import fork_history
-from holdfast._engine.scripts import repeated_effects
 from holdfast._features.rollback import model as rollback
 from holdfast._operator.act import fork
 from holdfast._runtime.execution.execution import Execution
@@ -74,7 +73,7 @@ def scenario() -> None:
 
 def nothing_is_listed(patch: pytest.MonkeyPatch) -> None:
     """Effects that would be repeated are not said."""
-    patch.setattr(repeated_effects, "_what_happened", lambda *_: None)
+    patch.setattr(fork_history, "_what_happened", lambda *_: None)
 
 
 def keys_are_shared(patch: pytest.MonkeyPatch) -> None:

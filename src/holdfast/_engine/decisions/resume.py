@@ -21,6 +21,7 @@ from holdfast._engine.journal.changes import SetKey
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import (
     loops_begun_anew,
     starting_over,
@@ -170,18 +171,6 @@ def _accepted(actor: str, at_us: int, code: str, *, confirm: bool) -> tuple[Draf
         draft(Kind.CHANGE_ACCEPTED, at_us, facts),
         draft(Kind.RUN_RELEASED, at_us, {"why": "change_accepted", "actor": actor}),
     ], {"waiting_on": None, "wake_us": None}
-
-
-def outcome_is_unknown(record: Record) -> bool:
-    """Say whether a step may have changed the world without anybody knowing."""
-    if not record.effect:
-        return False
-    if record.state in (State.IN_DOUBT, State.RUNNING):
-        return True
-    if record.state is not State.FAILED or record.outcome is None:
-        return False
-    # A doubt that a person gave up (`Failed`) is as unknown as one that `on_doubt="fail"` gave up.
-    return record.outcome.kind is Kind.STEP_SETTLED or b'"unknown":true' in record.outcome.body
 
 
 def _unconfirmed(run_id: str, unknown: Sequence[Record]) -> RunHeld:

@@ -163,3 +163,15 @@ def facts(entry: Entry) -> dict[str, Any]:
     """Return the body of an entry as plain JSON data; values in it stay encoded."""
     data: dict[str, Any] = _decoder.decode(entry.body)
     return data
+
+
+def outcome_is_unknown(record: Record) -> bool:
+    """Say whether a step may have changed the world without anybody knowing."""
+    if not record.effect:
+        return False
+    if record.state in (State.IN_DOUBT, State.RUNNING):
+        return True
+    if record.state is not State.FAILED or record.outcome is None:
+        return False
+    # A doubt that a person gave up (`Failed`) is as unknown as one that `on_doubt="fail"` gave up.
+    return record.outcome.kind is Kind.STEP_SETTLED or b'"unknown":true' in record.outcome.body

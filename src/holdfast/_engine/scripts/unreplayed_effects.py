@@ -11,10 +11,9 @@ So nothing new that acts is begun while something from before the change was not
 
 from __future__ import annotations
 
-from holdfast._engine.decisions.resume import outcome_is_unknown
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.step_keys import is_undo, name_of
-from holdfast._engine.journal.step_record import CHILD_RUN, Record, State
+from holdfast._engine.journal.step_record import CHILD_RUN, Record, State, outcome_is_unknown
 from holdfast._engine.scripts.requests import StepCall
 
 _OPEN = frozenset({State.RUNNING, State.IN_DOUBT})

@@ -22,7 +22,6 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.fork_history import NOT_GIVEN, Cut, Facts
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_keys import check_run_id
-from holdfast._engine.scripts import repeated_effects
 from holdfast._engine.values.opaque_values import LenientValues, has_strangers
 from holdfast._engine.values.redactor import Redact
 from holdfast._operator.act.action_result import check_actor
@@ -73,7 +72,7 @@ class ForkPreview(msgspec.Struct, frozen=True):
     """The first call that would be the fork's own."""
     differences: tuple[str, ...]
     """What would be given otherwise: input, state or results."""
-    effects: tuple[repeated_effects.Repeated, ...]
+    effects: tuple[fork_history.Repeated, ...]
     """Effects of the other run that it may execute again, under new keys; they have to be confirmed."""
 
 
@@ -84,7 +83,7 @@ class Plan(msgspec.Struct):
     cut: Cut
     facts: Facts
     new: NewRun
-    repeats: list[repeated_effects.Repeated]
+    repeats: list[fork_history.Repeated]
 
 
 def preview(planned: Plan) -> ForkPreview:
@@ -155,7 +154,7 @@ def plan_fork(
         given.result(key, value)
     if state is not NOT_GIVEN:
         given.state(state)
-    repeats = repeated_effects.repeated(cut, given.results)
+    repeats = fork_history.repeated(cut, given.results)
     old_results, old_states = fork_history.inherited(cut)
     told = Facts(
         origin=run_id,

@@ -12,12 +12,13 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast._engine.decisions.command_lines import command
-from holdfast._engine.decisions.resume import facts_of, outcome_is_unknown
+from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.entries import WAIT_BEGINS
 from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.journal.rows import KeyState, RunRow
+from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import superseded_by_resume
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Found, Severity

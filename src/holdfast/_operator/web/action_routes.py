@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast._engine.decisions.control import Stopped
-from holdfast._engine.decisions.resume import outcome_is_unknown
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
+from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import superseded_by_resume
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed
 from holdfast._features.budgets.model import Budget
