@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._engine.values.argument_diff import TEXT_MAX_CHARS, told
+from holdfast._engine.journal.argument_diff import TEXT_MAX_CHARS, told
 
 
 @holdfast.versioning.register_type

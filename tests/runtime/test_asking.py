@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from holdfast import aio, ask, each, flow, testing, turns
-from holdfast._engine.journal.inbox_messages import answer_id, next_number
+from holdfast._engine.scripts.inbox_messages import answer_id, next_number
 from holdfast.errors import AnswerConflict, Rejected, RunEnded, RunFailed, UsageError, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import is_free, until

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast import NOT_DONE, effect, flow
 from holdfast._engine.decisions.resume import key_changes
-from holdfast._engine.journal.business_keys import claimed_key, find_name
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.rows import KeyState
 from holdfast._engine.journal.step_record import Record, State
 from holdfast._engine.scripts.attempts import intent, key_change
+from holdfast._engine.scripts.business_keys import claimed_key, find_name
 from holdfast._engine.scripts.requests import LookUpKey, Spec, StepCall
 from holdfast._features.retention.model import claims
 from holdfast._features.rollback.model import effect_undone

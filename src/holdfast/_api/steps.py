@@ -24,6 +24,7 @@ from typing import (
 )
 
 from holdfast._api.callables import check_function, is_method
+from holdfast._engine.journal import argument_diff
 from holdfast._engine.journal.history import Divergence
 from holdfast._engine.journal.step_keys import (
     check_name,
@@ -37,7 +38,6 @@ from holdfast._engine.scripts.doubt_policies import OnDoubt
 from holdfast._engine.scripts.requests import Gate, Spec, StepCall
 from holdfast._engine.scripts.retry import Retry
 from holdfast._engine.scripts.step_script import step_script
-from holdfast._engine.values import argument_diff
 from holdfast._engine.values.durations import Duration, seconds
 from holdfast._features.approvals import model as approvals
 from holdfast._features.budgets.runtime import Cost, checked_cost

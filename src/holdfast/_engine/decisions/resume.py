@@ -16,7 +16,6 @@ import msgspec
 
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.decisions.redo import check_repeated, decided_drafts
-from holdfast._engine.journal.business_keys import claimed_key
 from holdfast._engine.journal.changes import SetKey
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.history import History, Record, State
@@ -27,6 +26,7 @@ from holdfast._engine.journal.superseded import (
     starting_over,
     superseded_by_resume,
 )
+from holdfast._engine.scripts.business_keys import claimed_key
 from holdfast._engine.scripts.stops import CLASS, VALUE
 from holdfast.errors import RunCancelled, RunHeld, UsageError
 

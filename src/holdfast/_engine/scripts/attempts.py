@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast._engine.journal.business_keys import CLAIMED_AS, claimed_name
 from holdfast._engine.journal.changes import ClaimKey, SetKey
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import Change
 from holdfast._engine.journal.step_keys import name_of
 from holdfast._engine.scripts import doubt_policies
+from holdfast._engine.scripts.business_keys import CLAIMED_AS, claimed_name
 from holdfast._engine.scripts.requests import (
     NOW,
     Append,

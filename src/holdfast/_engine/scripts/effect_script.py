@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.journal.business_keys import claim_of, find_name
 from holdfast._engine.journal.changes import ClaimKey, SetKey
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import Record, State
@@ -31,6 +30,7 @@ from holdfast._engine.scripts.attempts import (
     started,
     told,
 )
+from holdfast._engine.scripts.business_keys import claim_of, find_name
 from holdfast._engine.scripts.doubt import OTHER_ARGS, Doubt, held, held_on_key
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, UNKNOWN, Done
 from holdfast._engine.scripts.requests import (

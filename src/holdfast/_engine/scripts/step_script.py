@@ -27,10 +27,10 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.journal.argument_diff import told
 from holdfast._engine.journal.digest import digest
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import Divergence, History, Record, State
-from holdfast._engine.journal.inbox_messages import refused_before
 from holdfast._engine.journal.step_keys import is_undo
 from holdfast._engine.journal.step_record import SCOPE, STEP, facts
 from holdfast._engine.scripts.attempts import (
@@ -44,6 +44,7 @@ from holdfast._engine.scripts.attempts import (
 )
 from holdfast._engine.scripts.doubt import was_effect, with_value
 from holdfast._engine.scripts.effect_script import effect_script, transaction_script
+from holdfast._engine.scripts.inbox_messages import refused_before
 from holdfast._engine.scripts.requests import (
     NOW,
     Append,
@@ -59,7 +60,6 @@ from holdfast._engine.scripts.requests import (
 )
 from holdfast._engine.scripts.retry import ONCE
 from holdfast._engine.scripts.stops import SORT, VALUE, Unwind
-from holdfast._engine.values.argument_diff import told
 from holdfast.errors import HoldfastError, KeyConflict, NotSerializable, RunHeld, UsageError
 
 CHANGED = "The flow's code or its inputs changed inside the part that is already recorded."

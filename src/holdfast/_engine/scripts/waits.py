@@ -18,10 +18,10 @@ from typing import Any
 from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.inbox_messages import SIGNAL, misfit, told, why_not
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.journal.step_record import SLEEP, Record, facts
 from holdfast._engine.scripts.attempts import marked
+from holdfast._engine.scripts.inbox_messages import SIGNAL, misfit, told, why_not
 from holdfast._engine.scripts.requests import (
     Append,
     Await,

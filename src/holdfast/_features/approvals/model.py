@@ -20,11 +20,11 @@ import msgspec
 
 from holdfast._engine.journal.changes import CloseQuestion, OpenQuestion, TakeMessage
 from holdfast._engine.journal.entries import Entry, Kind
-from holdfast._engine.journal.inbox_messages import ANSWER, refusal, refusal_in, refused_note, told
 from holdfast._engine.journal.rows import Change, Message, Question, Write
 from holdfast._engine.journal.step_keys import APPROVE, check_label
 from holdfast._engine.journal.step_record import Record, facts
 from holdfast._engine.scripts.attempts import key_change, step_failed
+from holdfast._engine.scripts.inbox_messages import ANSWER, refusal, refusal_in, refused_note, told
 from holdfast._engine.scripts.requests import (
     Append,
     Await,

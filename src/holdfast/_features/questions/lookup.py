@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._engine.journal.changes import ALL, CloseQuestion
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.inbox_messages import next_number
 from holdfast._engine.journal.rows import NO_SKIPS, Change
+from holdfast._engine.scripts.inbox_messages import next_number
 from holdfast._engine.scripts.requests import FindQuestion, FoundQuestion, Script, StepCall
 from holdfast.errors import UsageError
 

@@ -21,7 +21,9 @@ import msgspec
 from holdfast._engine.journal.changes import CloseQuestion, OpenQuestion, TakeMessage
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.inbox_messages import (
+from holdfast._engine.journal.rows import Message, Question
+from holdfast._engine.journal.step_record import Record, State
+from holdfast._engine.scripts.inbox_messages import (
     ANSWER,
     misfit,
     refusal,
@@ -31,8 +33,6 @@ from holdfast._engine.journal.inbox_messages import (
     told,
     why_not,
 )
-from holdfast._engine.journal.rows import Message, Question
-from holdfast._engine.journal.step_record import Record, State
 from holdfast._engine.scripts.requests import (
     Append,
     Await,

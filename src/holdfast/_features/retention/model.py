@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast._engine.journal.business_keys import claimed_key
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.lifecycle import ENDED, FINAL, Status
 from holdfast._engine.journal.rows import KeyState, RunRow
 from holdfast._engine.scripts import doubt_policies
+from holdfast._engine.scripts.business_keys import claimed_key
 from holdfast._engine.values import durations
 from holdfast._engine.values.durations import Duration
 from holdfast.errors import UsageError

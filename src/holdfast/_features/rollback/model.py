@@ -20,13 +20,13 @@ import msgspec
 
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.decisions.resume import draft, facts_of, held_reason
-from holdfast._engine.journal.business_keys import claimed_key
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.step_keys import is_undo, name_of, undo_key
 from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import came_after, starting_over
+from holdfast._engine.scripts.business_keys import claimed_key
 from holdfast._engine.scripts.requests import Undoes
 from holdfast._engine.scripts.stops import Unwind
 from holdfast.errors import RunHeld, UsageError

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.decisions.command_lines import command
-from holdfast._engine.journal.inbox_messages import ANSWER, SIGNAL, answer_id
 from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
 from holdfast._engine.journal.rows import Message, Question, RunRow
 from holdfast._engine.journal.step_keys import APPROVE, check_label
+from holdfast._engine.scripts.inbox_messages import ANSWER, SIGNAL, answer_id
 from holdfast._engine.values import codec
 from holdfast._engine.values.secrets import masked_value
 from holdfast._operator.act.action_result import check_actor

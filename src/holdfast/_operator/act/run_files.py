@@ -10,10 +10,10 @@ from typing import TypeVar
 import msgspec
 
 from holdfast._engine.decisions.moved_runs import from_file
-from holdfast._engine.journal.business_keys import keys_of_done
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.scripts.business_keys import keys_of_done
 from holdfast._operator.read.run_views import existing_row
 from holdfast._stores import exports
 from holdfast._stores.contract import Progress, Store, WholeRun, no_progress

@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast._engine.journal.entries import WAIT_ENDS, Entry, Kind
 from holdfast._engine.journal.history import History, Record, State
-from holdfast._engine.journal.inbox_messages import SIGNAL, answer_id
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.journal.step_record import facts
+from holdfast._engine.scripts.inbox_messages import SIGNAL, answer_id
 from holdfast._engine.values.durations import shown as shown_length
 from holdfast._operator.explain.child_runs import about_children
 from holdfast._operator.explain.explanation import Case, Wait

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.journal.entries import Entry, Kind
-from holdfast._engine.journal.inbox_messages import ANSWER, SIGNAL
 from holdfast._engine.journal.lifecycle import ENDED, FINAL
 from holdfast._engine.journal.rows import Message, RunRow
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.journal.step_record import facts
+from holdfast._engine.scripts.inbox_messages import ANSWER, SIGNAL
 from holdfast._engine.values.moments import at
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.text import moment, shown

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.decisions.command_lines import command
-from holdfast._engine.journal.inbox_messages import answer_id
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import Question, RunRow
 from holdfast._engine.journal.step_keys import APPROVE
+from holdfast._engine.scripts.inbox_messages import answer_id
 from holdfast._engine.values.moments import at
 from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import placeholder

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from holdfast._engine.journal.inbox_messages import ANSWER
 from holdfast._engine.journal.rows import Message
+from holdfast._engine.scripts.inbox_messages import ANSWER
 from holdfast._engine.scripts.requests import Await
 from holdfast._engine.scripts.stops import Unload, Unwind, Waiting
 from holdfast._runtime import worker_log
