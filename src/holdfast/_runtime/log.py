@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.step_keys import check_label
 from holdfast._engine.values.masks import masked
 from holdfast._engine.values.secrets import Secret, registered
 
@@ -71,7 +72,7 @@ def register_secret(name: str, text: str) -> Secret:
     """
     import logging
 
-    made = registered(name, text)
+    made = registered(check_label("the name of a secret", name), text)
     logging.getLogger("holdfast").addFilter(redact_record)  # The same one again changes nothing.
     return made
 

@@ -16,6 +16,7 @@ import msgspec
 from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.entries import WAIT_ENDS, Draft, Entry, Kind
 from holdfast._engine.journal.lifecycle import Status, next_status
+from holdfast._engine.values import masks
 from holdfast.errors import Corrupt
 
 GENESIS = bytes(16)
@@ -307,6 +308,15 @@ class Write(msgspec.Struct):
     def of(self, kind: type[C]) -> list[C]:
         """Return its changes of one kind."""
         return [change for change in self.changes if isinstance(change, kind)]
+
+    def mask_secrets(self) -> None:
+        """Replace every secret in the facts that are no values: questions, reasons, names of models."""
+        if not masks.any_masked():
+            return
+        for draft in self.drafts:
+            draft.body = masks.masked_json(draft.body)
+        for change in self.changes:
+            change.mask(masks.masked_json)
 
 
 class Applied(msgspec.Struct):

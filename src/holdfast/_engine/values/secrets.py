@@ -11,8 +11,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from holdfast._engine.journal.rows import Write
-from holdfast._engine.journal.step_keys import check_label
 from holdfast._engine.values import masks
 from holdfast._engine.values.class_registry import KNOWN
 from holdfast._engine.values.redactor import Redact, redacted
@@ -50,7 +48,6 @@ KNOWN.register(Secret, "holdfast.Secret")
 
 def registered(name: str, text: str) -> Secret:
     """Register a secret; the same name again replaces it, and the old text stays masked."""
-    check_label("the name of a secret", name)
     if not isinstance(text, str) or len(text) < SECRET_MIN_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(
             f"the secret {name!r} is a str of {SECRET_MIN_CHARS} or more characters: a shorter one "
@@ -93,14 +90,3 @@ def _masked_bytes(part: bytes | bytearray) -> bytes | bytearray:
         if masks.holds_secret(text):
             return type(part)(masks.masked(text).encode(encoding, "replace"))
     return part
-
-
-def hide(write: Write) -> None:
-    """Take every secret out of what is about to be committed: facts that are no values (questions,
-    reasons, names of models and errors) are told as they came."""
-    if not masks.any_masked():
-        return
-    for draft in write.drafts:
-        draft.body = masks.masked_json(draft.body)
-    for change in write.changes:
-        change.mask(masks.masked_json)

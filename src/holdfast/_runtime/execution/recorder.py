@@ -27,7 +27,6 @@ from holdfast._engine.scripts.requests import Append, Note, StepCall
 from holdfast._engine.scripts.stops import Unwind, Waiting, waits_for
 from holdfast._engine.values import masks
 from holdfast._engine.values.redactor import redact_facts
-from holdfast._engine.values.secrets import hide
 from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.execution.version_rules import Upgrade
 from holdfast._runtime.feature import installed
@@ -241,7 +240,7 @@ class Recorder:
     def _submit(self, ticket: Ticket) -> None:
         write = ticket.write
         if masks.registered:
-            hide(write)
+            write.mask_secrets()
         if write.changes:
             self._expect(ticket)
         self._execution.waits.moved()

@@ -17,7 +17,6 @@ from holdfast._engine.journal.changes import ClaimKey, KeyTaken
 from holdfast._engine.journal.rows import Change, KeyState, Write
 from holdfast._engine.scripts.requests import Append, Called, Transact, Transacted
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._engine.values.secrets import hide
 from holdfast._runtime.execution import attempt
 from holdfast._runtime.interrupt_shield import Shield
 from holdfast._stores.contract import Broken, Committed, EndedByItself, Fenced, Outcome
@@ -164,7 +163,7 @@ class _Work:
         with execution.lock:
             self._write, self.copy = execution.recorder.prepared(append)
             self._write.chunks = execution.values.take_fresh()
-            hide(self._write)
+            self._write.mask_secrets()
         return self._write
 
     def undo(self) -> None:
