@@ -93,6 +93,10 @@ class Feature:
     """(engine, flows): what a worker does now and then."""
     listener: Callable[[Any], CommitListener] | None = None
     """(engine): what counts the writes of an engine."""
+    begin_survey: Callable[[Any], None] | None = None
+    """(engine): a worker begins to look at all open runs, in a thread of its own."""
+    report_findings: Callable[[Any, RunRow, Sequence[Any]], bool] | None = None
+    """(engine, row, findings): report what was found in an open run; False: not all of it yet."""
 
 
 class Installed:
@@ -110,6 +114,10 @@ class Installed:
         self.unwind_for = tuple(it.unwind_for for it in self.features if it.unwind_for)
         self.periodic = tuple(it.periodic for it in self.features if it.periodic)
         self.listener = tuple(it.listener for it in self.features if it.listener)
+        self.begin_survey = tuple(it.begin_survey for it in self.features if it.begin_survey)
+        self.report_findings = tuple(
+            it.report_findings for it in self.features if it.report_findings
+        )
         self.performers = {kind: fn for it in self.features for kind, fn in it.performers.items()}
         self.messages = {kind: fn for it in self.features for kind, fn in it.messages.items()}
         self.decisions = {kind: way for it in self.features for kind, way in it.decisions.items()}

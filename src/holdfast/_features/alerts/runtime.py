@@ -135,9 +135,9 @@ def sweep(engine: Engine) -> None:
         alerter(engine).sweep()
 
 
-def watched(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bool:
-    """The watchdog has looked at a run: somebody is told of what it found, and of a budget that is
-    nearly used up. Says whether there was room for all of it."""
+def report_findings(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bool:
+    """Send alerts about what the watchdog found in a run, and about a budget that is nearly used up.
+    Returns whether there was room for all of them."""
     if not receivers:
         return True
     store_id, now_us = engine.kept.store_id, engine.now_us()
@@ -155,8 +155,8 @@ def watched(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bool:
     return taken if nearly is None else told.offer(nearly, None) and taken
 
 
-def asked(engine: Engine) -> None:
-    """Somebody is told of questions and approvals that nobody has answered for a while."""
+def report_unanswered(engine: Engine) -> None:
+    """Send alerts about questions and approvals that nobody has answered for a while."""
     if not receivers:
         return
     kept, now_us = engine.kept, engine.now_us()

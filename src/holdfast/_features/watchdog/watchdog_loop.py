@@ -16,7 +16,6 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.rows import Lease, Memo, Message, RunRow, Write
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._features.alerts import runtime as alerting
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import (
     Finding,
@@ -31,7 +30,7 @@ from holdfast._features.watchdog.model import (
 from holdfast._features.watchdog.store import Survey
 from holdfast._runtime import log as logs
 from holdfast._runtime.clocks import CHANCE
-from holdfast._runtime.feature import PeriodicJob
+from holdfast._runtime.feature import PeriodicJob, installed
 from holdfast._stores.families import open_children
 from holdfast.errors import HoldfastError, RunError
 
@@ -82,7 +81,8 @@ class Patrol(PeriodicJob):
         try:
             for listener in self._engine.listeners:
                 listener.sample()
-            alerting.asked(self._engine)
+            for begin in installed.begin_survey:
+                begin(self._engine)
             for _ in self.round():
                 pass
         except Exception as error:
@@ -150,11 +150,14 @@ def _acted(
     engine: Engine, row: RunRow, found: list[Finding], flow: RegisteredFlow | None
 ) -> Generator[Finding, None, bool]:
     """Do what a flow declares about findings. Of a flow that is not known here, only what no worker
-    could act on is noted: that nobody executes it. Says in the end whether somebody is told of all of
-    it, if somebody is to be."""
+    could act on is noted: that nobody executes it. Returns whether all of it was reported to the features
+    that asked for it."""
     declared = None if flow is None else flow.watch
     watch = declared or engine.options.get("watchdog") or Watchdog()
-    is_told = alerting.watched(engine, row, [it for it in found if watch.act(it.kind) != "ignore"])
+    reported = [it for it in found if watch.act(it.kind) != "ignore"]
+    is_reported = True
+    for report in installed.report_findings:
+        is_reported &= report(engine, row, reported)
     for finding in found:
         if flow is None and finding.kind is not Found.STUCK:
             continue
@@ -181,7 +184,7 @@ def _acted(
         text = "run %s is %s (%s): %s"
         logs.warning(text, row.run_id, finding.kind, did, finding.text, about=row)
         yield finding
-    return is_told
+    return is_reported
 
 
 def _called(engine: Engine, finding: Finding, act: Callable[[Finding], object]) -> str | None:
