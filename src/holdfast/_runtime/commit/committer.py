@@ -15,9 +15,11 @@ store; after an I/O error the store acknowledges nothing any more.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -102,7 +104,8 @@ class Committer:
         """Told of each write that is committed; it never raises."""
         self._queue: deque[Ticket] = deque()
         self._lead = threading.Lock()
-        self._wake = threading.Semaphore(0)
+        self._wake = threading.Lock()  # A pure lock: a finalizer may release it at any moment.
+        self._wake.acquire()
         self._woken = False
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -180,7 +183,7 @@ class Committer:
         with contextlib.suppress(Exception):
             self.flush()
         if self._thread is not None:
-            self._wake.release()
+            _open(self._wake)
             self._thread.join(timeout=10)
             self._thread = None
 
@@ -262,19 +265,36 @@ class Committer:
         """Wake the background thread, once for however many writes."""
         if not self._woken:
             self._woken = True
-            self._wake.release()
+            _open(self._wake)
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
+        wake = self._wake
+        weak = weakref.ref(self, lambda _: _open(wake))
+        run = functools.partial(_lead_until, wake, weak)
+        self._thread = threading.Thread(target=run, name="holdfast-committer", daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        while True:
-            self._wake.acquire()
-            self._woken = False  # Before the look at the queue, so that no write is missed.
-            if self._queue:
-                with self._lead:
-                    self._commit()
-                self._hand_over()
-            elif self._closed:
-                return
+    def lead_once(self) -> bool:
+        """Commit what has gathered; returns whether the thread is needed any longer."""
+        self._woken = False  # Before the look at the queue, so that no write is missed.
+        if self._queue:
+            with self._lead:
+                self._commit()
+            self._hand_over()
+            return True
+        return not self._closed
+
+
+def _lead_until(wake: threading.Lock, weak: weakref.ref[Committer]) -> None:
+    """Lead background writes until the committer is closed, or nobody refers to it any more."""
+    goes_on = True
+    while goes_on:
+        wake.acquire()
+        committer = weak()
+        goes_on = committer is not None and committer.lead_once()
+        del committer  # Do not keep it while waiting.
+
+
+def _open(wake: threading.Lock) -> None:
+    with contextlib.suppress(RuntimeError):  # It is open already: once is enough.
+        wake.release()

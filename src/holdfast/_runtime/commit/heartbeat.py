@@ -11,7 +11,9 @@ user's event loop, so a blocked loop loses no lease. Each heartbeat also
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -125,12 +127,16 @@ class Owner(Protocol):
 
 
 class Heartbeat:
-    """Beats three times per lease while this process may own something."""
+    """Beats three times per lease while this process may own something.
+
+    Its thread holds it weakly, and ends with it: a store that is dropped without `close` is collected.
+    """
 
     def __init__(self, engine: Owner, every_s: float) -> None:
         self._engine = engine
         self._every_s = every_s
-        self._stop = threading.Event()
+        self._stop = threading.Lock()  # A pure lock: a finalizer may release it at any moment.
+        self._stop.acquire()
         self._thread: threading.Thread | None = None
         self.failed = False
         """Whether the last pulse could not be written."""
@@ -138,22 +144,25 @@ class Heartbeat:
     def ensure(self) -> None:
         """Start the thread if it is not there yet."""
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+            stop = self._stop
+            weak = weakref.ref(self, lambda _: _release(stop))
+            run = functools.partial(_beat_until, stop, self._every_s, weak)
+            thread = threading.Thread(target=run, name="holdfast-heartbeat", daemon=True)
             thread.start()
             self._thread = thread
 
     def close(self) -> None:
         """End the thread."""
-        self._stop.set()
+        _release(self._stop)
         if self._thread is not None:
             self._thread.join(timeout=5)
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._every_s):
-            self.beat()
-            if not self.failed:
-                for listener in self._engine.listeners:
-                    listener.beat()
+    def run_once(self) -> None:
+        """Beat once, and let the listeners of features do what they do with each beat."""
+        self.beat()
+        if not self.failed:
+            for listener in self._engine.listeners:
+                listener.beat()
 
     def beat(self) -> None:
         """Beat once; what goes wrong is told, and tried again at the next beat."""
@@ -222,3 +231,18 @@ class Heartbeat:
             return False
         lease.row = row
         return True
+
+
+def _release(stop: threading.Lock) -> None:
+    with contextlib.suppress(RuntimeError):  # It was released before.
+        stop.release()
+
+
+def _beat_until(stop: threading.Lock, every_s: float, weak: weakref.ref[Heartbeat]) -> None:
+    """Beat until `stop` is released: by `close`, or because nobody refers to the heartbeat any more."""
+    while not stop.acquire(timeout=every_s):
+        heartbeat = weak()
+        if heartbeat is None:
+            return
+        heartbeat.run_once()
+        del heartbeat  # Do not keep it while waiting.
