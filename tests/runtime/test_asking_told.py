@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast import ask, flow, sleep, testing
 
 
@@ -34,8 +36,20 @@ def test_a_run_that_waits_in_the_process_says_how_to_answer(
         assert handle.result(timeout=20) == "yes"
         assert asks.run("r 1") == "yes"
     assert told(caplog) == [
-        "run r 1 of at-asks waits for a person; see: holdfast questions --run 'r 1'"
+        "run r 1 of at-asks waits for a person; see: store.questions(run_id='r 1')"
     ]
+
+
+def test_the_command_names_the_store(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    caplog.set_level(logging.WARNING, "holdfast")
+    url = f"sqlite:///{tmp_path}/a store.db"
+    with holdfast.open(url, namespace="acme", default=False) as store:
+        handle = asks.with_options(store=store).start("r 1")
+        store.wait("r 1", until="waiting", timeout=30)
+        store.answer("r 1", "sure", "yes", actor="ana")
+        assert handle.result(timeout=20) == "yes"
+    see = f"holdfast questions --run 'r 1' --url '{url}' --namespace acme"
+    assert told(caplog) == [f"run r 1 of at-asks waits for a person; see: {see}"]
 
 
 def test_workers_and_those_who_sleep_say_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ type and the command that shows the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.rows import RunRow
@@ -22,6 +23,9 @@ from holdfast.errors import (
     RunRolledBack,
     StepFailed,
 )
+
+if TYPE_CHECKING:
+    from holdfast._stores.contract import Store
 
 NAMED = 3
 """How many of the things that a run waits for are named."""
@@ -55,9 +59,13 @@ def tried_again(row: RunRow) -> None:
     logs.info(text, row.run_id, row.flow, about=row)
 
 
-def asks_people(row: RunRow) -> None:
-    """A run waits in this process for what a person says: whoever looks at it must not wonder."""
-    how = command("questions", "--run", row.run_id, values=0)
+def asks_people(store: Store, row: RunRow) -> None:
+    """A run waits in this process for a person's answer: name the command that shows the question."""
+    how = (
+        f"store.questions(run_id={row.run_id!r})"
+        if store.url.startswith("memory:")
+        else command_in(store, "questions", "--run", row.run_id)
+    )
     logs.warning("run %s of %s waits for a person; see: %s", row.run_id, row.flow, how, about=row)
 
 
@@ -80,24 +88,25 @@ def _named(one: Waiting) -> str:
     return f"{_WAITS.get(one.what, one.what)} {one.name}".rstrip()
 
 
-def cut_off(row: RunRow, step: str, policy: str) -> None:
+def cut_off(store: Store, row: RunRow, step: str, policy: str) -> None:
     """An effect was interrupted while it was at work: nobody here knows its outcome."""
     text = "run %s of %s: the effect %s was cut off, and is in doubt; %s"
-    logs.warning(text, row.run_id, row.flow, step, _next(row, policy), about=row, step=step)
+    logs.warning(text, row.run_id, row.flow, step, _next(store, row, policy), about=row, step=step)
 
 
-def left_at_work(row: RunRow, step: str, policy: str) -> None:
+def left_at_work(store: Store, row: RunRow, step: str, policy: str) -> None:
     """A worker ended while an effect was at work that nobody can interrupt."""
     text = (
         "run %s of %s: the effect %s is still at work, and the run is left to its lease; unless the "
         "effect ends before this process, it is in doubt, and %s"
     )
-    logs.warning(text, row.run_id, row.flow, step, _next(row, policy), about=row, step=step)
+    logs.warning(text, row.run_id, row.flow, step, _next(store, row, policy), about=row, step=step)
 
 
-def _next(row: RunRow, policy: str) -> str:
+def _next(store: Store, row: RunRow, policy: str) -> str:
     then = _THEN.get(policy, "asks its on_doubt function")
-    return f"the next process that takes the run {then} (on_doubt={policy}); see: {_explain(row)}"
+    see = explain_command(store, row.run_id)
+    return f"the next process that takes the run {then} (on_doubt={policy}); see: {see}"
 
 
 def completed(row: RunRow) -> None:
@@ -110,25 +119,26 @@ def given_back(row: RunRow, why: str) -> None:
     logs.info("run %s is given back: %s", row.run_id, why, about=row)
 
 
-def ended(row: RunRow, error: BaseException) -> None:
-    """Say what came out of a run, if it is not its result."""
+def ended(store: Store, row: RunRow, error: BaseException) -> None:
+    """Log how an execution ended that returned no result."""
     who = (row.run_id, row.flow)
+    see = explain_command(store, row.run_id)
     if isinstance(error, RunHeld):
         at = f" at {error.step}" if error.step else ""
         fields = {"reason": error.reason} | ({"step": error.step} if error.step else {})
         if error.unfit_version:
             text = "run %s of %s does not fit version %s%s, and was given back; see: %s"
-            logs.warning(text, *who, error.unfit_version, at, _explain(row), about=row, **fields)
+            logs.warning(text, *who, error.unfit_version, at, see, about=row, **fields)
             return
         text = "run %s of %s is held (%s)%s; see: %s"
-        logs.warning(text, *who, error.reason, at, _explain(row), about=row, **fields)
+        logs.warning(text, *who, error.reason, at, see, about=row, **fields)
     elif isinstance(error, RunFailed):
         cause = error.__cause__
         of_step = cause if isinstance(cause, StepFailed) else None
         name = error.type_name if of_step is None else of_step.type_name
         fields = {"exception": name} | ({} if of_step is None else {"step": of_step.step})
         text = "run %s of %s failed: %s; see: %s"
-        logs.warning(text, *who, name, _explain(row), about=row, **fields)
+        logs.warning(text, *who, name, see, about=row, **fields)
     elif isinstance(error, RunRolledBack):
         logs.info("run %s of %s was rolled back", *who, about=row)
     elif isinstance(error, RunCancelled):
@@ -142,5 +152,17 @@ def ended(row: RunRow, error: BaseException) -> None:
         logs.warning(text, row.run_id, type(error).__name__, about=row)
 
 
-def _explain(row: RunRow) -> str:
-    return command("explain", row.run_id)
+def explain_command(store: Store, run_id: str) -> str:
+    """Return the command that explains a run; of a `memory:` store, which no other process can read,
+    the call."""
+    if store.url.startswith("memory:"):
+        return f"store.explain({run_id!r})"
+    return command_in(store, "explain", run_id)
+
+
+def command_in(store: Store, name: str, *arguments: str) -> str:
+    """Return a command line that names its store: the log is read in other shells than the worker's."""
+    where = ["--url", store.url]
+    if store.namespace != "default":
+        where += ["--namespace", store.namespace]
+    return command(name, *arguments, *where)

@@ -24,7 +24,7 @@ _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
 )
 DEEPEST = 32
 _WORDS: dict[str, tuple[str, str]] = {
-    "string": ("a text", "TEXT"),
+    "string": ("a string", "TEXT"),
     "integer": ("a whole number", "NUMBER"),
     "number": ("a number", "NUMBER"),
     "boolean": ("true or false", "true|false"),

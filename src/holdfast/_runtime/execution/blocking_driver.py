@@ -222,7 +222,8 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
     if call.spec.effect and call.attempt.begun and not call.spec.transaction:
         execution.recorder.doubts.add(call.key)
         if execution.waits.unloads:  # In a worker: nobody gets the error.
-            worker_log.cut_off(execution.lease.row, call.key, policy_name(call.spec.on_doubt))
+            policy = policy_name(call.spec.on_doubt)
+            worker_log.cut_off(execution.engine.kept, execution.lease.row, call.key, policy)
 
 
 def _interrupted(call: StepCall, interrupt: BaseException) -> Append:

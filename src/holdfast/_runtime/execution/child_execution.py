@@ -10,13 +10,12 @@ import contextlib
 import contextvars
 from typing import TYPE_CHECKING, Any
 
-from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.scripts.child_run import CHILD
 from holdfast._engine.scripts.requests import ChildEnd, ReadChild
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._runtime import log as logs
+from holdfast._runtime import log as logs, worker_log
 from holdfast._runtime.execution.admission import RunRequest, outcome, resumed, submit
 from holdfast._runtime.execution.branch_waits import calling_line
 from holdfast._runtime.execution.execute import admit_or_none
@@ -148,7 +147,8 @@ def _tell_held(execution: Execution, row: RunRow) -> None:
     if child is not None and not child.told:
         child.told = True
         text = "run %s waits for the child %s, which is held (%s); see: %s"
-        told = (row.run_id, row.held_reason, command("explain", row.run_id))
+        see = worker_log.explain_command(execution.engine.kept, row.run_id)
+        told = (row.run_id, row.held_reason, see)
         logs.warning(text, execution.run_id, *told, about=execution.lease.row)
 
 

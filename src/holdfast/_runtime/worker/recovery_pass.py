@@ -88,7 +88,7 @@ def take_up(engine: Engine, run_id: str) -> bool:
     except HoldfastError as error:
         # One that waits costs nothing until what it waits for comes.
         if execution.stopped is None or execution.stopped.unload is None:
-            worker_log.ended(execution.lease.row, error)
+            worker_log.ended(engine.kept, execution.lease.row, error)
     return True
 
 

@@ -264,7 +264,7 @@ class Slots:
         if stopped is not None and stopped.released is not None:
             worker_log.given_back(place.lease.row, stopped.released)
         else:
-            worker_log.ended(place.lease.row, error)
+            worker_log.ended(self._engine.kept, place.lease.row, error)
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is not None:
@@ -326,7 +326,8 @@ def _tell_of_effects(execution: Execution) -> None:
     calls = dict(execution.recorder.open_calls)
     for step in sorted(execution.recorder.intents):
         on_doubt = calls[step].spec.on_doubt if step in calls else "hold"
-        worker_log.left_at_work(execution.lease.row, step, policy_name(on_doubt))
+        store, row = execution.engine.kept, execution.lease.row
+        worker_log.left_at_work(store, row, step, policy_name(on_doubt))
 
 
 def _cancel(place: Place) -> None:

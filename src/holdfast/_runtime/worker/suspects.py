@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.rows import Lease, RunRow
-from holdfast._runtime import log as logs
+from holdfast._runtime import log as logs, worker_log
 from holdfast._runtime.clocks import CHANCE
 from holdfast._stores.claim_rules import SUSPECT_AT
-from holdfast._stores.contract import Wanted
+from holdfast._stores.contract import Store, Wanted
 
 HUNGRY_AFTER_S = 5.0
 """How long a suspect waits for a worker with nothing to do, before one that is at work makes room."""
@@ -84,11 +83,11 @@ def why_alone(row: RunRow) -> dict[str, str]:
     return {"run_id": row.run_id, "why": _died(row.claims - 1)}
 
 
-def tell(wanted: Wanted, leases: Iterable[Lease]) -> None:
-    """Say which runs a take has held, and which suspect is executed now."""
+def log_suspects(store: Store, wanted: Wanted, leases: Iterable[Lease]) -> None:
+    """Log which runs a take has held, and which suspect is executed now."""
     for row in wanted.quarantined:
         text = "run %s of %s is quarantined: %s; see: %s"
-        see = command("explain", row.run_id)
+        see = worker_log.explain_command(store, row.run_id)
         logs.warning(text, row.run_id, row.flow, _died(row.claims), see, about=row)
     for row in (lease.row for lease in leases if wanted.suspects):
         text = "run %s of %s is executed alone: %s"

@@ -38,7 +38,7 @@ from holdfast._runtime.queues import declare_limits
 from holdfast._runtime.registry import RegisteredFlow
 from holdfast._runtime.worker.recovery_pass import Untried
 from holdfast._runtime.worker.slots import Place, Slots
-from holdfast._runtime.worker.suspects import Hunger, tell, why_alone
+from holdfast._runtime.worker.suspects import Hunger, log_suspects, why_alone
 from holdfast._stores.claim_rules import queue_of
 from holdfast._stores.contract import Again, Wanted
 from holdfast.errors import UsageError
@@ -383,7 +383,7 @@ class Worker:
                 again=again,
             )
             leases = engine.kept.take(wanted)
-            tell(wanted, leases)
+            log_suspects(self._engine.kept, wanted, leases)
             claim_entries.quarantined(self._engine, wanted.quarantined)
             flows = self._flows()
             self.taken += len(leases)
