@@ -6,7 +6,9 @@ makes a number smaller lowers its bound (`python -m tests.tidy.house --tighten`)
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import json
 import re
 import subprocess
@@ -14,7 +16,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +24,7 @@ from typing import Any
 import grimp
 import msgspec
 
-from tests.tidy.source import PACKAGE, ROOT, modules
+from tests.tidy.source import PACKAGE, ROOT, modules, parse
 
 BOUNDS = Path(__file__).with_name("house.toml")
 SMALL_LINES = 120
@@ -30,14 +32,23 @@ FEATURES = {
     "approvals": "approv",
     "budgets": "budget",
     "children": "child",
-    "forks": r"fork(?!ing\b.*process)",
+    "forks": "fork",
     "memory": r"\bmemos?\b|\bmemor(y|ies)\b",
     "questions": "question",
-    "rollback": "rollback|roll_back",
+    "rollback": "rollback|roll back",
     "schedules": "schedule",
     "watchdog": "watchdog|suspicion",
 }
-"""Features, and the words by which a file names one."""
+"""Features, and the words by which code names one."""
+
+OTHER_MEANINGS = {
+    "children": [("", r"child process|in child$")],
+    "forks": [("", r"\b(after|before|at|has) fork(ed)?\b")],
+    "memory": [("", r"^:?memory:|memory error|(out of|in) memory")],
+    "rollback": [("_stores/", r"^rollback( journal)?$")],
+}
+"""Names with the same words that mean something else, by folder: processes of the operating system, the
+memory of the machine and stores in it, the SQL statement."""
 
 
 # --- the source tree ----------------------------------------------------------------------------
@@ -112,15 +123,72 @@ def small_with_one_importer(graph: Mapping[str, set[str]]) -> list[str]:
     )
 
 
-def files_that_name(feature: str) -> int:
-    """Return how many files outside the folder of a feature name it."""
-    found = re.compile(FEATURES[feature], re.IGNORECASE)
-    folder = PACKAGE / "_features" / feature
-    return sum(
-        1
-        for path in modules()
-        if folder not in path.parents and found.search(path.read_text(encoding="utf-8"))
+def names_in(tree: ast.Module) -> Iterator[str]:
+    """Yield what a file names, as words: what it imports, its names, attributes, parameters and keywords,
+    and its constants without a space (kinds, columns, commands).
+
+    A docstring, a comment or a message may use the word of a feature without knowing the feature.
+    """
+    for node in ast.walk(tree):
+        for name in _names_of(node):
+            yield " ".join(part for word in name.split(".") for part in _in_words(word))
+
+
+def _names_of(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.alias(name=name, asname=other):
+            return [name, other or ""]
+        case ast.ImportFrom(module=str(name)) | ast.keyword(arg=str(name)):
+            return [name]
+        case ast.Constant(value=str(text)) if " " not in text and "\n" not in text:
+            return [text]
+    return []
+
+
+def _in_words(name: str) -> list[str]:
+    """`save_RunState` -> save, run, state."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("_", " ").split()
+
+
+def is_named(feature: str, path: str, names: Iterable[str]) -> bool:
+    """Tell whether a file that has these names names a feature."""
+    wanted = re.compile(FEATURES[feature])
+    other = [
+        pattern for under, pattern in OTHER_MEANINGS.get(feature, ()) if path.startswith(under)
+    ]
+    return any(
+        wanted.search(name) and not any(re.search(pattern, name) for pattern in other)
+        for name in names
     )
+
+
+@functools.cache
+def _names_in_file(path: Path) -> frozenset[str]:
+    return frozenset(names_in(parse(path)))
+
+
+def files_that_name(feature: str) -> list[str]:
+    """Return the files outside the folder of a feature that name it: its imports, its identifiers, its
+    constants. `make house` prints beside it how many files have the word anywhere in their text."""
+    folder = PACKAGE / "_features" / feature
+    paths = {
+        path.relative_to(PACKAGE).as_posix(): path
+        for path in modules()
+        if folder not in path.parents
+    }
+    return [name for name, path in paths.items() if is_named(feature, name, _names_in_file(path))]
+
+
+def files_with_the_word(feature: str) -> int:
+    """Return how many files outside the folder of a feature have its word, in prose too."""
+    word = re.compile(FEATURES[feature].replace(" ", "_"), re.IGNORECASE)
+    folder = PACKAGE / "_features" / feature
+    paths = [path for path in modules() if folder not in path.parents]
+    return sum(1 for path in paths if word.search(path.read_text(encoding="utf-8")))
 
 
 def source_numbers() -> dict[str, int]:
@@ -135,7 +203,7 @@ def source_numbers() -> dict[str, int]:
         "modules_named_by_a_gerund": sum(1 for path in paths if path.stem.endswith("ing")),
         "modules_in_import_cycles": sum(map(len, tangled)),
         "modules_in_the_largest_cycle": max(map(len, tangled), default=0),
-        **{f"files_that_name_{name}": files_that_name(name) for name in FEATURES},
+        **{f"files_that_name_{name}": len(files_that_name(name)) for name in FEATURES},
     }
 
 
@@ -386,6 +454,8 @@ def main(arguments: list[str]) -> None:
     allowed = bounds() if BOUNDS.exists() else {}
     for name, value in measured.items():
         print(f"{name:48} {value:>6}   at most {allowed.get(name, '-')}")
+    for feature in FEATURES:
+        print(f"files with the word of {feature:25} {files_with_the_word(feature):>6}")
     for package, lines in lines_by_package().items():
         print(f"lines of {package:39} {lines:>6}")
     if "--tighten" in arguments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -46,6 +47,34 @@ def test_import_cycles_are_found() -> None:
 def test_shared_base_names_are_found() -> None:
     paths = [Path(name) for name in ("x/clock.py", "y/_clock.py", "y/__init__.py", "z/__init__.py")]
     assert house.shared_base_names(paths) == {"clock": 2}
+
+
+@pytest.mark.parametrize(
+    ("feature", "text", "named"),
+    [
+        ("forks", "from holdfast._engine.journal import fork_history", True),
+        ("forks", "os.register_at_fork(after_in_child=f)", False),
+        ("forks", '"""A fork borrows entries."""  # of its fork', False),
+        ("forks", 'KIND = "run_forked"', True),
+        ("forks", 'raise Error("a fork of it")', False),
+        ("children", "import holdfast._operator.cli.child_process", False),
+        ("children", "row.open_children()", True),
+        ("memory", "class PutMemo: ...", True),
+        ("memory", "def put(memos): ...", True),
+        ("memory", 'store = open("memory:")', False),
+        ("memory", "memorable = MemoryError", False),
+        ("budgets", "Flow(budget=Budget())", True),
+        ("questions", "def ask(): pass  # a question", False),
+    ],
+)
+def test_what_names_a_feature_is_found(feature: str, text: str, named: bool) -> None:
+    assert house.is_named(feature, "_engine/x.py", house.names_in(ast.parse(text))) is named
+
+
+def test_the_sql_statement_is_no_feature() -> None:
+    names = list(house.names_in(ast.parse('execute("rollback")')))
+    assert house.is_named("rollback", "_operator/cli/x.py", names)
+    assert not house.is_named("rollback", "_stores/sqlite/x.py", names)
 
 
 def test_a_walk_counts_calls_of_the_package_only() -> None:
