@@ -453,6 +453,34 @@ async def memory_async(n: int) -> list[Any]:
     return [both, told, taken, await mine.version("a"), (await mine.item("b")) is None]
 
 
+@flow
+async def memory_waits_for_a_read() -> Any:
+    return await aio.memory("async").get("slow")
+
+
+def test_a_task_that_is_cancelled_while_it_reads_is_cancelled(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, may_end = threading.Event(), threading.Event()
+
+    def memo(_space: str, _key: str) -> None:
+        reads.set()
+        assert may_end.wait(20)
+
+    async def cancelled() -> bool:
+        task = asyncio.create_task(memory_waits_for_a_read.aio.run("r"))
+        await asyncio.to_thread(reads.wait, 20)
+        task.cancel()
+        may_end.set()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._backend, "memo", memo)
+        assert asyncio.run(cancelled())
+    assert asyncio.run(memory_waits_for_a_read.aio.run("r")) is None
+
+
 def test_awaited(store: testing.PrivateStore) -> None:
     expected = [[1, 2], [1, ["a", "b", "of step"]], False, 1, True]
     assert asyncio.run(memory_async.run("r", 1)) == expected

@@ -333,6 +333,7 @@ class PutMemo(Change):
     memo: Memo
 
     rank: ClassVar[int] = 50
+    is_read_back: ClassVar[bool] = True
 
     @property
     def may_refuse(self) -> bool:

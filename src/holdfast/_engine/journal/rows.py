@@ -264,6 +264,8 @@ class Change(msgspec.Struct, gc=False):
     """The order in which the changes of a write are decided, and refuse it."""
     notifies: ClassVar[bool] = False
     """Whether processes that wait for a change of the store are woken by it."""
+    is_read_back: ClassVar[bool] = False
+    """Whether the run itself may read it outside of its journal, and must find it committed."""
 
     @property
     def may_refuse(self) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast._engine.journal.changes import ClaimKey, KeyTaken, SetKey
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.rows import Change, KeyState, Question, Refused, Write
+from holdfast._engine.journal.rows import Change, KeyState, Refused, Write
 from holdfast._engine.scripts import doubt_policies
 from holdfast._engine.scripts.doubt_policies import OnDoubt
 from holdfast._engine.scripts.retry import Retry
@@ -256,7 +256,11 @@ class Poll(msgspec.Struct):
     look: Callable[[int], Any]
 
 
-class FindChild(msgspec.Struct):
+class StoreRead(msgspec.Struct):
+    """A request that only reads the store: a task has a thread read."""
+
+
+class FindChild(StoreRead):
     """Ask whether a child run of this id has failed before; sends back in which generation."""
 
     run_id: str
@@ -271,7 +275,7 @@ class StartChild(msgspec.Struct):
     again: int | None = None
 
 
-class ReadChild(msgspec.Struct):
+class ReadChild(StoreRead):
     """Ask how a child run has ended; sends back `ChildEnd`."""
 
     run_id: str
@@ -318,32 +322,7 @@ class FindUnmet(msgspec.Struct):
     """Look instead for what happened before an accepted change, whatever its name is."""
 
 
-class Recall(msgspec.Struct):
-    """Read from a memory: one value, or those whose keys begin so; sends back what was found, in the
-    form that is recorded (`memories.told`)."""
-
-    space: str
-    key: str | None = None
-    prefix: str = ""
-    after: str = ""
-    limit: int | None = None
-
-
-class FindQuestion(msgspec.Struct):
-    """Ask for the number under which the run asks people next by this name, and for the question of
-    that name if it is open; sends back `FoundQuestion`."""
-
-    name: str
-
-
-class FoundQuestion(msgspec.Struct):
-    """How often it was answered, plus one; and what those who answer see of it now."""
-
-    number: int
-    open: Question | None
-
-
-class LookUpKey(msgspec.Struct):
+class LookUpKey(StoreRead):
     """Ask what became of a business key; sends back its `KeyState`, or None if nobody claimed it."""
 
     effect: str
@@ -362,18 +341,14 @@ Request = (
     | Transact
     | Sleep
     | Await
-    | FindChild
     | StartChild
-    | ReadChild
     | Poll
     | Now
     | Chance
     | FindKey
     | FindUnmet
-    | FindQuestion
     | CopyResult
-    | LookUpKey
-    | Recall
+    | StoreRead
 )
 Script = Generator[Request, Any, Any]
 Decode = Callable[[bytes], Any]

@@ -28,8 +28,6 @@ from holdfast._engine.scripts.inbox_messages import ANSWER, refusal, refusal_in,
 from holdfast._engine.scripts.requests import (
     Append,
     Await,
-    FindQuestion,
-    FoundQuestion,
     Gate,
     Note,
     Now,
@@ -37,6 +35,7 @@ from holdfast._engine.scripts.requests import (
     StepCall,
 )
 from holdfast._engine.values.durations import Duration, micros, shown
+from holdfast._features.questions.model import FindQuestion, FoundQuestion
 from holdfast.errors import UsageError
 
 

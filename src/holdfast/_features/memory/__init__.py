@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast._engine.scripts.requests import Recall
+from holdfast._features.memory.model import Recall
 from holdfast._runtime.feature import Feature
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.journal.rows import Memo
-from holdfast._engine.scripts.requests import Recall, Script, Spec, StepCall
+from holdfast._engine.scripts.requests import Script, Spec, StepCall
 from holdfast._engine.values import durations, moments
 from holdfast._engine.values.durations import Duration
 from holdfast._features.memory.model import (
+    Recall,
     Told,
     checked_key,
     checked_space,

@@ -18,7 +18,15 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import Memo
 from holdfast._engine.journal.step_keys import check_label
 from holdfast._engine.journal.step_record import VALUE
-from holdfast._engine.scripts.requests import Append, Decode, Note, Recall, Script, StepCall, Wrote
+from holdfast._engine.scripts.requests import (
+    Append,
+    Decode,
+    Note,
+    Script,
+    StepCall,
+    StoreRead,
+    Wrote,
+)
 from holdfast._engine.scripts.step_script import find, replayed
 from holdfast._engine.values import codec
 from holdfast._engine.values.redactor import Redact, redacted
@@ -32,6 +40,17 @@ PAGE = 100
 
 Told = list[Any]
 """A value as it is recorded: key, value, version, when it was written and expires, by which run."""
+
+
+class Recall(StoreRead):
+    """Read from a memory: one value, or those whose keys begin so; sends back what was found, in the
+    form that is recorded."""
+
+    space: str
+    key: str | None = None
+    prefix: str = ""
+    after: str = ""
+    limit: int | None = None
 
 
 def checked_space(namespace: object) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._engine.journal.rows import Memo
-from holdfast._engine.scripts.requests import Recall, StepCall
-from holdfast._features.memory.model import PAGE, Told, overlaid, told
+from holdfast._engine.scripts.requests import StepCall
+from holdfast._features.memory.model import PAGE, Recall, Told, overlaid, told
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution.execution import Execution
@@ -50,8 +50,8 @@ def _pages(kept: Store, asked: Recall, limit: int | None) -> list[Memo]:
 def _settle(execution: Execution) -> None:
     """See that what the run wrote to memories is committed. A write that is kept back until a
     transaction is through cannot be waited for: it may be the transaction's body that asks."""
-    ticket = execution.recorder.memory_write
+    ticket = execution.recorder.read_back
     if ticket is not None and not ticket.parked:
         execution.engine.committer.pass_through(ticket)
-        if execution.recorder.memory_write is ticket:
-            execution.recorder.memory_write = None
+        if execution.recorder.read_back is ticket:
+            execution.recorder.read_back = None

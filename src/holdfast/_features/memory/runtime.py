@@ -11,7 +11,6 @@ import builtins
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
-from holdfast._engine.scripts.requests import Recall
 from holdfast._engine.values.durations import Duration
 from holdfast._features.memory.access import (
     Asking,
@@ -21,7 +20,7 @@ from holdfast._features.memory.access import (
     in_thread,
     then,
 )
-from holdfast._features.memory.model import Told
+from holdfast._features.memory.model import Recall, Told
 from holdfast._features.retention import store as sweeping
 from holdfast._runtime.execution.frames import Frame
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Change
-from holdfast._engine.scripts.requests import FindQuestion, FoundQuestion
+from holdfast._features.questions.model import FindQuestion, FoundQuestion
 from holdfast._runtime.feature import Feature
 
 if TYPE_CHECKING:

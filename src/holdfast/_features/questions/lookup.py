@@ -9,7 +9,8 @@ from holdfast._engine.journal.changes import ALL, CloseQuestion
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import NO_SKIPS, Change
 from holdfast._engine.scripts.inbox_messages import next_number
-from holdfast._engine.scripts.requests import FindQuestion, FoundQuestion, Script, StepCall
+from holdfast._engine.scripts.requests import Script, StepCall
+from holdfast._features.questions.model import FindQuestion, FoundQuestion
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:

@@ -37,12 +37,11 @@ from holdfast._engine.scripts.requests import (
     Append,
     Await,
     Decode,
-    FindQuestion,
-    FoundQuestion,
     Note,
     Now,
     Script,
     StepCall,
+    StoreRead,
     Wrote,
 )
 from holdfast._engine.scripts.step_script import find
@@ -50,6 +49,20 @@ from holdfast._engine.scripts.waits import received, timed_out, until
 from holdfast.errors import ClassChanged
 
 NO_DEFAULT: Any = object()
+
+
+class FindQuestion(StoreRead):
+    """Ask for the number under which the run asks people next by this name, and for the question of
+    that name if it is open; sends back `FoundQuestion`."""
+
+    name: str
+
+
+class FoundQuestion(msgspec.Struct):
+    """How often it was answered, plus one; and what those who answer see of it now."""
+
+    number: int
+    open: Question | None
 
 
 class Asking(msgspec.Struct):

@@ -14,18 +14,14 @@ from holdfast._engine.scripts.requests import (
     Append,
     Await,
     Call,
-    FindChild,
     FindKey,
-    FindQuestion,
     FindUnmet,
-    LookUpKey,
     Now,
     Poll,
-    ReadChild,
-    Recall,
     Script,
     Sleep,
     StartChild,
+    StoreRead,
     Transact,
     Wrote,
 )
@@ -130,7 +126,7 @@ async def _perform(execution: Execution, request: Any) -> Any:
         return await await_async(execution, request)
     if isinstance(request, StartChild):
         return await child_execution.begin_async(execution, request.run_id, request.again)
-    if isinstance(request, FindChild | ReadChild | FindQuestion):
+    if isinstance(request, StoreRead):
         work = functools.partial(perform, execution, request)
         return await asyncio.get_running_loop().run_in_executor(engine.threads(), work)
     if isinstance(request, Poll):
@@ -148,8 +144,4 @@ async def _perform(execution: Execution, request: Any) -> Any:
         if not stranded and key_takes_long(execution, request):
             await await_async(execution, waits_for_key(execution, request))
         return stranded
-    if isinstance(request, Recall | LookUpKey):
-        return await attempt_async.in_thread(
-            execution, functools.partial(perform, execution, request)
-        )
     return perform(execution, request)

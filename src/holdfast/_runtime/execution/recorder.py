@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast._engine.journal.changes import SPENT_MAX, PutMemo, TakeMessage
+from holdfast._engine.journal.changes import SPENT_MAX, TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import Change, Lease, RunRow, Write
@@ -126,8 +126,8 @@ class Recorder:
         """Effects that were interrupted while the flow went on; they keep it from its end."""
         self.transactions = threading.Lock()
         """One effect in the store's own database at a time: a run's writes have one order."""
-        self.memory_write: Ticket | None = None
-        """The last write with values of memories: whoever reads one sees what it wrote."""
+        self.read_back: Ticket | None = None
+        """The last write with a change that the run may read back; a read waits for its commit."""
         self.failure: BaseException | None = None
         """Why a background commit failed; the next durable call raises it."""
         self.upgrade: Upgrade | None = None
@@ -269,8 +269,8 @@ class Recorder:
         taken = ticket.write.of(TakeMessage)
         if taken:
             self._execution.mail.taken([change.message_id for change in taken])
-        if ticket.write.of(PutMemo):
-            self.memory_write = ticket
+        if any(change.is_read_back for change in ticket.write.changes):
+            self.read_back = ticket
 
     @property
     def parks(self) -> bool:
