@@ -12,6 +12,7 @@ of `subprocess.Popen` that the tests use.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -24,9 +25,10 @@ import subprocess
 import sys
 import threading
 import types
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 REQUEST_BYTES = 1 << 20
@@ -191,8 +193,8 @@ def _become(stdout: int, stderr: int, leftover: list[int]) -> None:
         os.close(file)
 
 
-def execute(command: list[str], environment: dict[str, str], cwd: str) -> None:
-    """Execute a script in this process as its main module."""
+def execute_script(command: list[str], environment: dict[str, str], cwd: str) -> NoReturn:
+    """Execute a script in this process as its main module, and end."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
@@ -204,7 +206,26 @@ def execute(command: list[str], environment: dict[str, str], cwd: str) -> None:
     names: dict[str, Any] = main.__dict__
     names["__file__"] = script
     sys.modules["__main__"] = main
-    exec(compile(Path(script).read_bytes(), script, "exec"), names)
+    code = compile(Path(script).read_bytes(), script, "exec")
+    execute(lambda: exec(code, names))
+
+
+def execute(work: Callable[[], object]) -> NoReturn:
+    """Do something as the last thing of a fork, and end as Python ends a process: wait for threads,
+    call what is registered, write out what was printed. Only the interpreter is not taken apart: in a
+    fork that copies all that was loaded before, and costs more than most scripts do."""
+    code = 0
+    try:
+        work()
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            raise  # Python prints it.
+        code = end.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code & 0xFF)
 
 
 LOADED = (
@@ -231,4 +252,4 @@ if __name__ == "__main__":
         gc.freeze()  # What a child does not look at stays shared.
         to_execute = serve(connected)
     if to_execute is not None:
-        execute(*to_execute)
+        execute_script(*to_execute)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from tests.crash.forkserver import execute
 from tests.tidy.source import ROOT
 
 READY = "ready\n"
@@ -96,7 +97,7 @@ def _serve() -> None:
             for number, name in ((1, order["out"]), (2, order["err"])):
                 os.dup2(os.open(name, os.O_WRONLY | os.O_APPEND), number)
             sys.stdin = os.fdopen(0)
-            main(order["words"])
+            execute(lambda: main(order["words"]))
         _, status = os.waitpid(pid, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
