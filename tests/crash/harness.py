@@ -204,7 +204,8 @@ class World:
     def executions(self) -> list[Execution]:
         if not self.ledger.exists():
             return []
-        return [Execution(*json.loads(line)) for line in self.ledger.read_text().splitlines()]
+        lines = self.ledger.read_text().splitlines()
+        return [Execution(*line) for line in json.loads(f"[{','.join(lines)}]")]
 
     def counts(self, run: str = "r") -> Counter[str]:
         """Return how often each step's body was executed in total, over all processes."""

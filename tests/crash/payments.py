@@ -1,7 +1,9 @@
 """A payment server in a process of its own, and the client that effects use.
 
 It counts, per idempotency key, the requests that it saw and the charges that it made: what it
-says is the outside world's view of a run, kept where no crash of the run can reach it.
+says is the outside world's view of a run, kept where no crash of the run can reach it. Tests share
+a server: what stands before the last part of a path names the books of one test (`Client.of`), so a
+late request of a process that was killed is no other test's.
 
     POST /charge    {"amount": 5}, header Idempotency-Key   -> {"charge": "ch-1", "amount": 5}
     GET  /lookup?key=K                                      -> the charge, or 404
@@ -68,9 +70,26 @@ class Books:
         }
 
 
+class Library:
+    """All books of one server, by name."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._books: dict[str, Books] = {}
+
+    def named(self, name: str) -> Books:
+        with self._lock:
+            return self._books.setdefault(name, Books())
+
+
 class Handler(BaseHTTPRequestHandler):
-    books: Books
+    library: Library
     protocol_version = "HTTP/1.1"
+
+    def asked(self) -> tuple[Books, str]:
+        """Return the books and the last part of the path that a request names."""
+        name, _, last = urllib.parse.urlsplit(self.path).path.rpartition("/")
+        return self.library.named(name), last
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -89,13 +108,13 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def do_GET(self) -> None:
-        url = urllib.parse.urlsplit(self.path)
-        with self.books.lock:
-            if url.path == "/state":
-                return self.answer(200, self.books.state())
-            if url.path == "/lookup":
-                key = urllib.parse.parse_qs(url.query)["key"][0]
-                made = self.books.charges.get(key)
+        books, asked = self.asked()
+        with books.lock:
+            if asked == "state":
+                return self.answer(200, books.state())
+            if asked == "lookup":
+                query = urllib.parse.urlsplit(self.path).query
+                made = books.charges.get(urllib.parse.parse_qs(query)["key"][0])
                 return self.answer(200, made[0]) if made else self.answer(404, None)
         return self.answer(404, None)
 
@@ -106,23 +125,23 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None  # The client was killed while it sent: that is no request yet.
         value = json.loads(body or b"{}")
-        if self.path == "/charge":
-            return self.do_charge(value)
-        if self.path == "/control":
-            with self.books.lock:
-                self.books.released.clear()
-                self.books.mode = value.get("mode", "normal")
-                self.books.times = value.get("times", 1)
-                self.books.dedupe = value.get("dedupe", self.books.dedupe)
+        books, asked = self.asked()
+        if asked == "charge":
+            return self.do_charge(books, value)
+        if asked == "control":
+            with books.lock:
+                books.released.clear()
+                books.mode = value.get("mode", "normal")
+                books.times = value.get("times", 1)
+                books.dedupe = value.get("dedupe", books.dedupe)
             return self.answer(200, None)
-        if self.path == "/release":
-            self.books.released.set()
+        if asked == "release":
+            books.released.set()
             return self.answer(200, None)
         return self.answer(404, None)
 
-    def do_charge(self, value: dict[str, Any]) -> None:
+    def do_charge(self, books: Books, value: dict[str, Any]) -> None:
         key = self.headers.get("Idempotency-Key") or "(none)"
-        books = self.books
         with books.lock:
             mode = books.arrive(key)
         if mode == "refuse":
@@ -140,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def serve() -> None:
     """Serve until stdin closes, so that the server never outlives the test that started it."""
-    Handler.books = Books()
+    Handler.library = Library()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -161,6 +180,10 @@ class Client:
         self.url = url
         self.timeout_s = timeout_s
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+    def of(self, name: str) -> Client:
+        """Return a client whose books are its own, on the same server."""
+        return Client(f"{self.url}/{name}", self.timeout_s)
 
     def _call(self, path: str, value: Any = None, headers: dict[str, str] | None = None) -> Any:
         data = None if value is None else json.dumps(value).encode()

@@ -9,7 +9,9 @@ import pytest
 from holdfast._stores.sqlite import migrations
 from tests.crash.harness import World, wait_for
 
-stores = pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
+stores = pytest.mark.parametrize(
+    "world", ["sqlite", pytest.param("empty postgresql", id="postgresql")], indirect=True
+)
 RUNS = 10
 
 
