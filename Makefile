@@ -2,6 +2,7 @@
 # of 3.11 or later (`make PYTHON=python3.12 …` picks another than `python3`).
 #
 #   make test                   the tests
+#   make sweeps                 all cases of the tests of which `make test` tries a share
 #   make test-web               the operator page in a real browser; as root it installs Chromium
 #   make test-terminal          commands at a real terminal; as root it installs tmux
 #   make test-integrations [NAMES=mcp] [EDGE=both]
@@ -26,11 +27,14 @@ BROWSER := $(VENV)/.installed-browser
 PAGE := $(VENV)/.installed-page
 
 .DEFAULT_GOAL := test
-.PHONY: test test-core test-web test-terminal test-integrations demo check house bench torture clean
+.PHONY: test sweeps test-core test-web test-terminal test-integrations demo check house bench torture clean
 .NOTPARALLEL:
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+
+sweeps: $(DEV)
+	HOLDFAST_SWEEPS=whole $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m sweep $(ARGS)
 
 test-core: $(DEV)
 	$(BIN)/python -m tests.without_features -n $(PYTEST_WORKERS) $(ARGS)

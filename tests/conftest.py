@@ -27,6 +27,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._engine.values.class_registry import KNOWN
+from tests import sweeps
 from tests.postgres.server import Server
 
 with contextlib.suppress(ImportError):  # Environments of integrations have no hypothesis.
@@ -69,6 +70,19 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         sys.dont_write_bytecode = True
         gc.freeze()  # Of what was collected nothing is looked at again, nor copied by a fork.
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to `make sweeps` the tests that only it executes."""
+    if sweeps.WHOLE:
+        return
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker("sweep")
+        (left if mark is not None and mark.kwargs.get("whole") else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(autouse=True, scope="module")

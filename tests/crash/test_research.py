@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import sweeps
 from tests.crash.harness import BOTH_STORES, ROOT, World
 from tests.crash.research import REPORT, TEXT, Desk, compare, desk
 
 ENTRIES_AT_LEAST = 40
+EVERY = sweeps.size(3, 1)
+"""Every how manieth entry is one to die at; each comes to its turn in a whole sweep."""
 AT_A_TIME = 5
 """How many entries further each life of a run is killed."""
 PUBLISHED = 40
@@ -30,17 +33,19 @@ def at_desk() -> Iterator[Desk]:
         yield made
 
 
+@pytest.mark.sweep
 def test_killed_at_every_entry(at_desk: Desk, tmp_path: Path) -> None:
     entry = 1
     while at_desk.killed_once(tmp_path, entry, side(entry), withdrawn=False):
-        entry += 1
+        entry += EVERY
     assert entry > ENTRIES_AT_LEAST
 
 
+@pytest.mark.sweep
 def test_killed_at_every_entry_of_its_rollback(at_desk: Desk, tmp_path: Path) -> None:
     entry = PUBLISHED
     while at_desk.killed_once(tmp_path, entry, side(entry), withdrawn=True):
-        entry += 1
+        entry += EVERY
     assert entry > PUBLISHED + 5
 
 

@@ -12,6 +12,7 @@ import pytest
 from holdfast import NOT_DONE, Done, Retry, effect, flow, testing, turns
 from holdfast._operator.act import run_rollback
 from holdfast.errors import Rollback, RunHeld
+from tests import sweeps
 from tests.crash.harness import BOTH_STORES, World, assert_sound
 from tests.crash.payments import Client
 
@@ -193,6 +194,7 @@ def test_killed_at_every_write(flow_: Any) -> None:
     assert any("undo/rbm-b" in point.held for point in report.points)
 
 
+@pytest.mark.sweep
 def test_killed_twice_and_by_a_real_signal() -> None:
     testing.crash_matrix(
         there_and_back_async,
@@ -201,8 +203,12 @@ def test_killed_twice_and_by_a_real_signal() -> None:
         check=in_order,
         settle=not_done,
         crashes=2,
-        max_points=4,
+        max_points=sweeps.size(2, 4),
     )
     testing.crash_matrix(
-        there_and_back, 7, kill="process", settle=lambda _held: NOT_DONE, max_points=6
+        there_and_back,
+        7,
+        kill="process",
+        settle=lambda _held: NOT_DONE,
+        max_points=sweeps.size(3, 6),
     )

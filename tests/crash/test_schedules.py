@@ -1,4 +1,4 @@
-"""A hundred ticks, five workers, and a SIGKILL every moment: a hundred runs."""
+"""Many ticks, five workers, and a SIGKILL every moment: a run for each tick."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from collections import Counter
 import pytest
 
 import holdfast
+from tests import sweeps
 from tests.crash.harness import World, wait_for
 
 WORKERS, PLACES = 5, 4
-TICKS = 100
-KILLS = 25
+TICKS = sweeps.size(40, 100)
+KILLS = sweeps.size(10, 25)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
 def test_one_run_for_each_tick_however_many_workers_die(world: World) -> None:
     seed = random.Random(7)

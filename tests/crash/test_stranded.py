@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast._runtime.worker.worker import BATCH
+from tests import sweeps
 from tests.crash.harness import World, wait_for
 
-RUNS = 1_000
+RUNS = sweeps.size(300, 1_000)
 CONCURRENCY = 70
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
 def test_row_60_many_stranded_runs(world: World, monkeypatch: pytest.MonkeyPatch):
     ended = world.run("stranded.py", RUNS)

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, step, testing
+from tests import sweeps
 from tests.crash import beside
 from tests.crash.harness import Script, World, assert_sound, wait_for
 
@@ -142,8 +143,9 @@ def test_at_every_boundary(kill: Any) -> None:
     assert len(inside) == 6, "three effects, each killed before and after its body"
 
 
+@pytest.mark.sweep
 def test_two_deaths() -> None:
-    report = testing.crash_matrix(matrix, url="sqlite:", crashes=2, max_points=5)
+    report = testing.crash_matrix(matrix, url="sqlite:", crashes=2, max_points=sweeps.size(3, 5))
 
     assert all(point.result == [0, 1] for point in report.points)
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests import sweeps
 from tests.crash.harness import ROOT, World, wait_for
 
-REPORTS = 60
+REPORTS = sweeps.size(30, 60)
 SOURCES = 5
 
 
@@ -119,6 +120,7 @@ def post_all(*servers: Server, names: list[str]) -> None:
         assert (code, told["run_id"]) == (202, name)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_goes_away_under_load(world: World, by: signal.Signals):

@@ -14,11 +14,12 @@ from holdfast import NOT_DONE, Done, effect, flow, step
 from holdfast._stores.locate import open_store
 from holdfast._stores.postgres.notifications import Teller
 from holdfast.errors import HoldfastError, RunHeld, StoreFailed
+from tests import sweeps
 from tests.postgres.exchanges import EXCHANGES, Bench, play, play_late
 from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Proxy
 from tests.postgres.server import Server
 
-CASES = 8
+CASES = sweeps.size(4, 8)
 """About so many bytes of each direction."""
 SHORT_LEASE_S = 2.0
 LATE = ["plain step", "intent with key", "start", "take"]
@@ -65,6 +66,7 @@ def sizes(bench: Bench, name: str) -> tuple[dict[str, int], dict[str, int]]:
     return least, {way: max(size) for way, size in both.items()}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_row_38_a_cut_exchange_is_told_truly(bench: Bench, name: str) -> None:
     least, most = sizes(bench, name)

@@ -24,6 +24,7 @@ def pooler(postgres_server: Server) -> Iterator[Pooler]:
         yield pooler
 
 
+@pytest.mark.sweep(whole=True)
 class TestPooled(OnPostgres):
     """The whole contract, through the pooler."""
 

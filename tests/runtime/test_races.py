@@ -14,8 +14,10 @@ import pytest
 from holdfast import aio, flow, testing
 from holdfast.errors import AnswerConflict, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
+from tests import sweeps
 
-MANY = pytest.mark.parametrize(("url", "seeds"), [("memory:", 1000), ("sqlite:", 100)])
+SEEDS = {"memory:": sweeps.size(250, 1000), "sqlite:": sweeps.size(50, 100)}
+MANY = pytest.mark.parametrize(("url", "seeds"), SEEDS.items(), ids=SEEDS)
 TOGETHER = 50
 
 
@@ -58,6 +60,7 @@ def together(*works: Any) -> None:
         raise failed[0]
 
 
+@pytest.mark.sweep
 @MANY
 def test_of_two_answers_one_wins_and_the_other_hears_of_it(url: str, seeds: int) -> None:
     """Fault 75. Answers come before the question, while it is asked, and after."""
@@ -81,11 +84,12 @@ def test_of_two_answers_one_wins_and_the_other_hears_of_it(url: str, seeds: int)
             results = {run_id: store.handle(run_id).result(timeout=60) for run_id in runs}
 
         assert told["ana"] == told["bob"] == results
-        if seeds >= 1000:
+        if seeds >= SEEDS["memory:"]:
             assert len(set(results.values())) == 2, "one of them always came first: no race"
         assert store._backend.questions() == []
 
 
+@pytest.mark.sweep
 @MANY
 def test_a_signal_comes_in_time_or_is_there_for_the_next_wait(url: str, seeds: int) -> None:
     """Fault 72. Never both, never lost, taken once."""
@@ -96,7 +100,7 @@ def test_a_signal_comes_in_time_or_is_there_for_the_next_wait(url: str, seeds: i
 
         assert all(result[1] == run_id for run_id, result in results.items())
         seen = Counter(result[0] for result in results.values())
-        if seeds >= 1000:
+        if seeds >= SEEDS["memory:"]:
             assert min(seen["in time"], seen["too late"]) > 0, "one always came first: no race"
         for run_id in runs_of_both(results):
             check_order(store, run_id, results[run_id][0])

@@ -16,6 +16,7 @@ from holdfast._runtime.execution import version_rules
 from holdfast._runtime.execution.fingerprints import of_flow
 from holdfast.errors import RunHeld, UsageError
 from holdfast.versioning import patched
+from tests import sweeps
 from tests.crash.harness import wait_for
 from tests.runtime.stops import Stop, interrupted
 
@@ -434,9 +435,11 @@ def matrix() -> list[str]:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("url", ["memory:", "sqlite:"])
 def test_at_every_point_of_a_crash(url):
-    testing.crash_matrix(matrix, url=url, crashes=2 if url == "memory:" else 1)
+    deaths = sweeps.size(1, 2) if url == "memory:" else 1
+    testing.crash_matrix(matrix, url=url, crashes=deaths)
 
 
 # -- workers -----------------------------------------------------------------------------------

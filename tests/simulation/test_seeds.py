@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
+from tests import sweeps
 from tests.simulation.__main__ import PEOPLE, main
 from tests.simulation.scheduler import Faults, simulate
 
-SEEDS = 300
+SEEDS = sweeps.size(100, 300)
 CHUNK = 50
 STORES = ("memory:", "sqlite:")
 
@@ -32,6 +33,7 @@ FOUND = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_schedule_breaks_a_promise(first):
     """R6: I1 to I8, I11, I12, I14 and I15, after every move and at the end."""

@@ -2,7 +2,7 @@
 
 Bytes of a small database, of its WAL and of its witness are changed, one at a time, and each time a
 store is opened on a fresh set of files. The bytes are shared out in slices, so that they can be
-looked at by several workers. The suite changes one byte of nineteen, in one of three ways;
+looked at by several workers. The suite changes one byte of 53 (`make sweeps`: of 19), in one of three ways;
 HOLDFAST_ALL_FLIPS=1 makes every change of every byte.
 """
 
@@ -20,12 +20,13 @@ from holdfast._engine.journal import rows
 from holdfast._engine.journal.lifecycle import Status
 from holdfast._stores import row_codec
 from holdfast.errors import Corrupt
+from tests import sweeps
 from tests.storage import reference
 from tests.storage.reference import NAME, RUNS, files_of, put, silent_changes
 
 CHANGES = (0x01, 0x80, 0xFF)
 SLICES = 8
-EVERY = 1 if os.environ.get("HOLDFAST_ALL_FLIPS") else 19
+EVERY = 1 if os.environ.get("HOLDFAST_ALL_FLIPS") else sweeps.size(53, 19)
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +93,14 @@ def silent_flips(folder, files, name, places, expected) -> list[str]:
     return silent
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(SLICES))
 def test_25_26_no_changed_byte_of_the_database_is_silent(part, whole, expected, tmp_path):
     places = places_of(part, len(whole[NAME]))
     assert silent_flips(tmp_path, whole, NAME, places, expected) == []
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(SLICES))
 def test_27_no_changed_byte_of_the_wal_is_silent(part, with_wal, expected, tmp_path):
     name = f"{NAME}-wal"
@@ -105,6 +108,7 @@ def test_27_no_changed_byte_of_the_wal_is_silent(part, with_wal, expected, tmp_p
     assert silent_flips(tmp_path, with_wal, name, places, expected) == []
 
 
+@pytest.mark.sweep
 def test_27_no_changed_byte_of_the_witness_is_silent(whole, expected, tmp_path):
     name = f"{NAME}-witness"
     places = range(len(whole[name]))

@@ -1,4 +1,4 @@
-"""The world changes at every look, and the run dies at every write, once and twice."""
+"""The world changes at every look, and the run dies at every write; in a whole sweep twice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import aio, effect, flow, step, testing
 from holdfast.versioning import depends_on
+from tests import sweeps
 
 _looks = itertools.count()
 
@@ -49,8 +50,9 @@ async def matrix_awaited() -> int:
     return await matrix_add.aio(await matrix_read.aio())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("watcher", [matrix_redo, matrix_go_on, matrix_awaited])
 def test_a_changing_world_and_a_death_at_every_write(watcher):
-    report = testing.crash_matrix(watcher, crashes=2)
+    report = testing.crash_matrix(watcher, crashes=sweeps.size(1, 2))
     assert report.points
     assert all(point.completed for point in report.points)

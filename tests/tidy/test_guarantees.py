@@ -86,6 +86,12 @@ def test_every_test_that_is_named_shows_something():
     assert not empty(PAGE.read_text("utf-8"))
 
 
+def test_sweeps_are_tried_whole_before_a_merge():
+    """What `make test` tries a share of, or leaves out, still shows what the page promises."""
+    assert "make sweeps" in (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    assert "HOLDFAST_SWEEPS=whole" in (ROOT / "Makefile").read_text("utf-8")
+
+
 def test_every_invariant_that_is_listed_is_shown_by_a_test():
     unshown = [number for number, shown in promises(PAGE.read_text("utf-8")).items() if not shown]
     assert not unshown
