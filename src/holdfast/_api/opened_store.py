@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._api.handle import (
@@ -30,6 +29,8 @@ from holdfast._stores import contract
 from holdfast.errors import RunEnded, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast._features.drift.comparison import ResumePreview
     from holdfast._features.watchdog.model import Finding
     from holdfast._operator.act.garbage_collection import Collected

@@ -4,7 +4,6 @@ space left."""
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
 
 from holdfast.errors import StoreFull, StoreUnusable
 
@@ -70,6 +69,8 @@ def _is_secret(option: str) -> bool:
 
 def _secrets(url: str) -> list[str]:
     """Return the passwords in an address and, of one that is written wrongly, its parts."""
+    from urllib.parse import unquote  # Loads much, and most addresses have no password.
+
     head, options = _divided(url)
     user, _, _ = head.partition("//")[2].rpartition("@")
     found = [user.partition(":")[2]]

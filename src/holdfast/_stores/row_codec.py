@@ -7,7 +7,6 @@ same comparison; only what cannot even be compared (an unknown status, broken te
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -28,8 +27,6 @@ from holdfast._engine.journal.rows import (
 )
 from holdfast._stores.contract import Query
 from holdfast.errors import Corrupt
-
-log = logging.getLogger("holdfast.store")
 
 Values = Sequence[Any]
 
@@ -281,7 +278,9 @@ def undamaged(rows: Iterable[Values]) -> Iterator[RunRow]:
         try:
             yield run_row(values)
         except Corrupt as damage:
-            log.warning("not claimed: %s", damage)
+            import logging  # Only if there is something to say.
+
+            logging.getLogger("holdfast.store").warning("not claimed: %s", damage)
 
 
 def _wrong(error: Exception) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 _VALUES = {
     "settle": 2,
     "fork": 2,
@@ -32,4 +30,6 @@ def command(name: str, *arguments: str, values: int | None = None) -> str:
         ends += 1
     if any(value.startswith("-") for value in arguments[:ends]):
         arguments = (*arguments[ends:], "--", *arguments[:ends])
+    import shlex  # Only to say what can be done.
+
     return " ".join(["holdfast", name, *map(shlex.quote, arguments)])

@@ -19,7 +19,6 @@ What was under way at that moment (in another branch, say) has no outcome, and i
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -250,6 +249,8 @@ def _first_of(whole: History, before: str, borrowed: Borrowed | None) -> Record:
 
 
 def _unknown(whole: History, key: str, what: str, borrowed: Borrowed | None) -> UsageError:
+    import difflib  # Only to say what is wrong.
+
     near = difflib.get_close_matches(key, list(whole.records), NAMES_SHOWN, 0.3)
     told = f"run {whole.run_id!r} {what} {key!r}"
     if near:
