@@ -36,7 +36,7 @@ MODULES = {
     "schedules": {"schedule", "SCHEDULED_TIME"},
     "pricing": {"Price", "set_prices"},
     "redaction": {"register_secret", "Secret", "redact", "redact_record"},
-    "adapters": {"as_step", "as_effect", "step_key"},
+    "adapters": {"actions", "as_step", "as_effect", "step_key"},
     "observers": {
         *("Observer", "observe", "on_alert", "Alert", "ObservedRun", "ObservedAttempt"),
         *("ObservedEntry", "InterruptedStep", "PriorExecution"),

@@ -97,7 +97,7 @@ class Handle(Generic[R]):
     ) -> Stopped:
         """Cancel the run and its children. The answer is the truth: "cancelled", "finished" before,
         or "pending", with what stands against it."""
-        if wait_s > 0:
+        if wait_s != 0:
             self._refuse_in_a_loop("cancel", "await handle.aio.cancel(…)")
         return canceller[0](self._engine.kept, self.run_id, actor, reason, wait_s)
 

@@ -15,7 +15,7 @@ from holdfast._api.handle import (
     refuse_in_a_loop,
     stream,
 )
-from holdfast._api.store_actions import Acting, actor_or_user
+from holdfast._api.store_actions import Acting
 from holdfast._engine.journal.lifecycle import FINAL, Status
 from holdfast._engine.values.durations import Duration, is_seconds, micros, seconds
 from holdfast._engine.values.redactor import Redact
@@ -24,7 +24,7 @@ from holdfast._features.memory.runtime import Memory
 from holdfast._features.watchdog.model import Watchdog, checked_watch
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
-from holdfast._runtime.worker.recovery_pass import recover
+from holdfast._runtime.worker.recovery_pass import recover, take_up
 from holdfast._stores import contract
 from holdfast.errors import RunEnded, UsageError
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from holdfast._features.drift.comparison import ResumePreview
     from holdfast._features.watchdog.model import Finding
-    from holdfast._operator.act.garbage_collection import Collected
     from holdfast._operator.act.run_files import Imported, Written
     from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._operator.explain.explanation import Explanation
@@ -64,7 +63,7 @@ class Store(Acting):
     """An opened store. A context manager; `close()` releases everything."""
 
     def __init__(self, kept: contract.Store, engine: Engine) -> None:
-        self._backend = kept
+        super().__init__(kept)
         self._engine = engine
 
     def __repr__(self) -> str:
@@ -303,45 +302,11 @@ class Store(Acting):
         """Write a consistent copy to a new file."""
         self._backend.backup(path)
 
-    def accept_data_loss(self, *, actor: str | None = None) -> str:
-        """Accept a store that lost acknowledged records; says what was accepted."""
-        from holdfast._operator.read import audit_log
-
-        who = actor_or_user(actor)
-        accepted = self._backend.accept_data_loss(who)
-        audit_log.record(self._backend, who, "store", "accepted", lost=accepted)
-        return accepted
-
-    # -- memories, measures, and removing or moving runs ---------------------------------------
-
     def memory(self, name: str, *, recorded: bool = True) -> Memory:
         """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
         run that asks. With `recorded=False` a run, too, reads and writes it at once, and its journal
         says nothing of it: for what has a history of its own."""
         return Memory(name, self._engine, recorded=recorded)
-
-    def prune(
-        self,
-        *,
-        older_than: Duration | None = None,
-        flow: str | None = None,
-        status: str | Iterable[str] | None = None,
-        dry_run: bool = False,
-        trends_retention: Duration | None = None,
-    ) -> Collected:
-        """Remove runs that ended longer ago than this; without it, as long ago as `@flow(retention=…)`
-        of each says. Failed ones only if `status` names them. Their ids are not given again.
-        Measures (`holdfast trends`) are kept for 14 days, or as long as `trends_retention` says."""
-        from holdfast._operator.act import garbage_collection
-
-        return garbage_collection.collect(
-            self._backend,
-            older_than=older_than,
-            flow=flow,
-            status=status,
-            dry_run=dry_run,
-            trends_retention=trends_retention,
-        )
 
     def trends(self, *, hours: float = 24, flow: str | None = None) -> Trends:
         """Return latency, cost, errors, trace coverage and saturation over the last hours, of all
@@ -361,6 +326,12 @@ class Store(Acting):
         from holdfast._operator.act import run_files
 
         return run_files.import_runs(self._backend, path)
+
+    def _redactor(self) -> Redact | None:
+        return self._engine.redact
+
+    def _takes_up(self, run_id: str) -> bool:
+        return bool(take_up(self._engine, run_id))
 
 
 class AwaitedStore:

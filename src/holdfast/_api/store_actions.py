@@ -1,150 +1,203 @@
-"""What people decide, as methods of an opened store. Each is an entry with its actor."""
+"""What people decide, as methods of an opened store. Each is the declaration of an action, from which
+the command, the HTTP route and the MCP tool are made, and is recorded with its actor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from holdfast._api import handle
+from holdfast._api.actions import action, says
 from holdfast._engine.journal.fork_history import NOT_GIVEN
-from holdfast._engine.scripts.doubt_policies import Done, Failed, NotDone
+from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed, NotDone
+from holdfast._engine.values.durations import Duration
 from holdfast._engine.values.masks import masked
+from holdfast._engine.values.redactor import Redact
 from holdfast._features.budgets.model import Budget
 from holdfast._runtime.execution.frames import current_task
 from holdfast._runtime.queues import Queue
-from holdfast.errors import UsageError
+from holdfast.errors import ConfirmationRequired, UsageError
 
 if TYPE_CHECKING:
     from holdfast._engine.decisions.control import Stopped
     from holdfast._operator.act.action_result import Answer
     from holdfast._operator.act.fork import Fork, ForkPreview
+    from holdfast._operator.act.garbage_collection import Collected
     from holdfast._operator.act.message_actions import Answered, Sent
     from holdfast._operator.act.queue_admin import Resumed
     from holdfast._operator.act.run_rollback import RollbackPreview
     from holdfast._operator.act.schedule_admin import ScheduleView
-    from holdfast._runtime.engine import Engine
     from holdfast._stores.contract import Store as Kept
 
 
+# -- what parameters are ------------------------------------------------------------------------
+
+
+NO_NUL = r"^[^\x00]*$"
+"""Not every store can be asked for the character zero."""
+Id = Annotated[str, Meta(min_length=1, max_length=1000, pattern=NO_NUL)]
+Text = Annotated[str, Meta(max_length=1000, pattern=NO_NUL)]
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+Few = Annotated[int, Meta(ge=1, le=10**9)]
+Period = Text | Annotated[float, Meta(ge=0)]
+RunId = Annotated[Id, says("The run.")]
+Reason = Annotated[str, Meta(max_length=10_000, description="Why, for those who read the journal.")]
+Name = Annotated[Text, says("Its name, as `questions` shows it.")]
+ExpectedNumber = Annotated[Number | None, says("Only if this is the number of the question now.")]
+
+
+class OutcomeForm(msgspec.Struct, kw_only=True):
+    """What became of an effect in doubt."""
+
+    outcome: Annotated[
+        Literal["done", "not_done", "failed"],
+        says(
+            "`done`: it happened; `not_done`: it did not, and is executed; `failed`: it is "
+            "given up, and the flow gets StepFailed."
+        ),
+    ]
+    result: Annotated[Any, says("With `done`: the result, as JSON.")] = None
+    reason: Annotated[
+        str, Meta(max_length=10_000, description="With `failed`: why; the flow gets it.")
+    ] = ""
+    confirm: Annotated[bool, says("Confirm `not_done`, which executes the effect.")] = False
+
+    def value(self, _store: Any, given: Mapping[str, Any]) -> Done[Any] | NotDone | Failed:
+        """Return the decision."""
+        if self.outcome == "done":
+            return Done(self.result)
+        if self.outcome == "failed":
+            return Failed(self.reason)
+        if not self.confirm:
+            why = "settled as not done, it is executed again"
+            raise ConfirmationRequired(
+                given["run_id"], why, [given["step"]], ['send "confirm": true']
+            )
+        return NOT_DONE
+
+
+class BudgetForm(msgspec.Struct, kw_only=True):
+    """New limits, as a whole; those that are not given stay."""
+
+    usd: Annotated[
+        Annotated[float, Meta(ge=0, le=1e12)] | None, says("The new limit in dollars.")
+    ] = None
+    tokens: Annotated[Number | None, says("The new limit of tokens.")] = None
+    steps: Annotated[Number | None, says("The new limit of executed attempts.")] = None
+    wall: Annotated[Text | float | None, says("The new limit of time since it began.")] = None
+
+    def value(self, _store: Any, _given: Mapping[str, Any]) -> Budget:
+        """Return the new limits."""
+        return Budget(usd=self.usd, tokens=self.tokens, steps=self.steps, wall=self.wall)
+
+
+class QueueForm(msgspec.Struct, kw_only=True):
+    """What a queue allows; what is not given stays, null takes a limit away."""
+
+    name: Annotated[Id, says("The queue.")]
+    concurrency: Annotated[
+        Few | UnsetType | None, says("Runs at work at one time, in all workers.")
+    ] = UNSET
+    concurrency_per_key: Annotated[
+        Few | UnsetType | None, says("The same for runs that share a limit key.")
+    ] = UNSET
+    rate: Annotated[Few | UnsetType | None, says("Runs begun in any one `period`.")] = UNSET
+    rate_per_key: Annotated[
+        Few | UnsetType | None, says("The same for runs that share a limit key.")
+    ] = UNSET
+    period: Annotated[Period | UnsetType, says("The period of the rates; 1m at first.")] = UNSET
+    paused: Annotated[bool | UnsetType, says("Whether workers take nothing from it.")] = UNSET
+
+    def value(self, store: Any, _given: Mapping[str, Any]) -> Queue:
+        """Return the queue with what it allows now, and these changes."""
+        from holdfast._operator.read import queue_views
+
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        now = queue_views.limit_fields(queue_views.limits_of(store._backend, self.name))
+        now["period"] = now.pop("period_s")
+        return Queue(**now | {name: it for name, it in given.items() if it is not UNSET})
+
+
+# -- the actions -------------------------------------------------------------------------------
+
+
 class Acting:
-    """The part of `Store` that changes what becomes of runs."""
+    """The part of `Store` that changes what becomes of runs; with a backend alone, for those who
+    execute nothing."""
 
-    if TYPE_CHECKING:
-        _backend: Kept
-        _engine: Engine
+    def __init__(self, backend: Kept) -> None:
+        self._backend = backend
 
+    def _redactor(self) -> Redact | None:
+        """Return what redacts new inputs, if this process has it."""
+        return None
+
+    def _takes_up(self, _run_id: str) -> bool:
+        """Execute a run, if this process has its flow; return whether it did."""
+        return False
+
+    def _at(self, run_id: str, expected_version: str | None) -> Kept:
+        """Return the store, whose writes for one decision require this version of the run."""
+        from holdfast._operator.act.expected_version import require_etag
+
+        return require_etag(self._backend, run_id, expected_version)
+
+    # -- what is in doubt ----------------------------------------------------------------------
+
+    @action("operator")
     def settle(
         self,
-        run_id: str,
-        step: str,
-        decision: Done[Any] | NotDone | Failed,
+        run_id: RunId,
+        step: Annotated[Text, says("Its step key, as `explain` shows it.")],
+        decision: Annotated[Done[Any] | NotDone | Failed, OutcomeForm],
         *,
         actor: str,
+        expected_version: str | None = None,
     ) -> Answer:
-        """Settle an effect in doubt: Done(value), NOT_DONE or Failed(reason), as `actor` decides. In a web
-        app that is the user who is logged in."""
+        """Settle an effect that is in doubt.
+
+        `decision` is Done(result), NOT_DONE or Failed(reason). In a web app `actor` is the user who
+        is logged in. With `expected_version`, here and below, the decision is refused (StaleView) if
+        the run has another version by now: the `etag` of `store.get(run_id)`.
+        """
         from holdfast._operator.act import run_decisions
 
-        return run_decisions.settle(self._backend, run_id, step, decision, actor=actor)
+        store = self._at(run_id, expected_version)
+        return run_decisions.settle(store, run_id, step, decision, actor=actor)
 
-    def signal(
-        self,
-        run_id: str,
-        name: str,
-        value: Any = None,
-        *,
-        signal_id: str | None = None,
-        actor: str | None = None,
-    ) -> Sent:
-        """Send a signal to a run, which takes it with `wait_for_signal(name)`; kept if it comes early. One with
-        a `signal_id` that was sent before is acknowledged, and not delivered again."""
-        from holdfast._operator.act import message_actions
+    # -- going on and stopping -----------------------------------------------------------------
 
-        return message_actions.signal(
-            self._backend, run_id, name, value, signal_id=signal_id, actor=actor_or_user(actor)
-        )
-
-    def cancel(
-        self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
-    ) -> Stopped:
-        """Cancel a run and its children. The answer is the truth: "cancelled", "finished" before, or
-        "pending", with what stands against it. A process that has the run is waited for a while."""
-        _refuse_in_a_loop("cancel", run_id, wait_s)
-        return _cancel(self._backend, run_id, actor, masked(reason), wait_s)
-
-    def pause(
-        self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
-    ) -> Stopped:
-        """Hold a run until somebody resumes it; what is executing now comes to its end."""
-        from holdfast._operator.act import cancellation
-
-        _refuse_in_a_loop("pause", run_id, wait_s)
-        who = actor_or_user(actor)
-        return cancellation.pause(
-            self._backend, run_id, actor=who, reason=masked(reason), wait_s=wait_s
-        )
-
-    def answer(
-        self,
-        run_id: str,
-        name: str,
-        value: Any,
-        *,
-        actor: str,
-        expected_number: int | None = None,
-    ) -> Answered:
-        """Answer a question of a run; kept, if the run has not asked yet. The first answer counts: a
-        second one raises AnswerConflict. `expected_number` is that of the question that was seen."""
-        from holdfast._operator.act import message_actions
-
-        return message_actions.answer(
-            self._backend, run_id, name, value, actor=actor, expected_number=expected_number
-        )
-
-    def reject(
-        self,
-        run_id: str,
-        name: str,
-        *,
-        reason: str = "",
-        actor: str,
-        expected_number: int | None = None,
-    ) -> Answered:
-        """Refuse what a run asks, by the name of the question or the step of an approval: the flow
-        gets `Rejected`."""
-        from holdfast._operator.act import message_actions
-
-        return message_actions.reject(
-            self._backend,
-            run_id,
-            name,
-            reason=masked(reason),
-            actor=actor,
-            expected_number=expected_number,
-        )
-
-    def approve(self, run_id: str, step: str, *, digest: str | None = None, actor: str) -> Answered:
-        """Approve one call of an effect with the arguments that are stored now: once. With `digest`,
-        only if they are the ones that were shown, else StaleView."""
-        from holdfast._operator.act import message_actions
-
-        return message_actions.approve(self._backend, run_id, step, digest=digest, actor=actor)
-
+    @action("operator")
     def resume(
         self,
-        run_id: str,
+        run_id: RunId,
         *,
         actor: str | None = None,
-        accept_change: bool = False,
-        confirm: bool = False,
-        drift: Literal["keep", "redo"] | None = None,
+        accept_change: Annotated[bool, says("Go on with code that was changed meanwhile.")] = False,
+        confirm: Annotated[
+            bool,
+            says(
+                "Confirm what concerns effects: execute again one that may have happened; "
+                "with `accept_change`, leave out one that has happened, or execute a new one before it."
+            ),
+        ] = False,
+        drift: Annotated[
+            Literal["keep", "redo"] | None,
+            says(
+                "Held for drift: `keep` the recorded results, or `redo` what the change "
+                "concerns, and the rest."
+            ),
+        ] = None,
+        expected_version: str | None = None,
     ) -> Answer:
-        """Record the decision to take a failed or held run up again. `drift` says how one goes on
-        that is held for what changed outside: with what is recorded, or by doing it again."""
+        """Resume a run that failed or is held."""
         from holdfast._operator.act import run_decisions
 
         return run_decisions.resume(
-            self._backend,
+            self._at(run_id, expected_version),
             run_id,
             actor=actor_or_user(actor),
             accept_change=accept_change,
@@ -152,28 +205,262 @@ class Acting:
             drift=drift,
         )
 
+    @action("operator")
+    def resume_all(
+        self,
+        *,
+        queue: Annotated[Text | None, says("Only of this queue.")] = None,
+        flow: Annotated[Text | None, says("Only of this flow.")] = None,
+        held_reason: Annotated[
+            Literal["quarantined", "diverged"] | None,
+            says("Those that are held for it, instead of the failed ones."),
+        ] = None,
+        accept_change: Annotated[
+            bool, says("Let diverged runs go on with the changed code.")
+        ] = False,
+        actor: str | None = None,
+    ) -> list[Resumed]:
+        """Resume all failed runs, or all that are quarantined or diverged.
+
+        `held_reason="diverged"` is for those of one flow, once its old code is back or the new one
+        is repaired: they are replayed once more. Returns the outcome of each; the error of one does
+        not stop the others.
+        """
+        from holdfast._operator.act import queue_admin
+
+        many = queue_admin.Many(queue, held_reason or "failed", flow, accept_change)
+        return list(queue_admin.resume_all(self._backend, many, actor_or_user(actor)))
+
+    @action("operator")
+    def pause(
+        self,
+        run_id: RunId,
+        *,
+        actor: str | None = None,
+        reason: Reason = "",
+        wait_s: float = 10.0,
+        expected_version: str | None = None,
+    ) -> Stopped:
+        """Hold a run until somebody resumes it.
+
+        What is executing now comes to its end. A process that has the run is waited for, `wait_s`.
+        """
+        from holdfast._operator.act import cancellation
+
+        _refuse_in_a_loop("pause", run_id, wait_s)
+        store, who = self._at(run_id, expected_version), actor_or_user(actor)
+        return cancellation.pause(store, run_id, actor=who, reason=masked(reason), wait_s=wait_s)
+
+    @action("operator")
+    def cancel(
+        self,
+        run_id: RunId,
+        *,
+        actor: str | None = None,
+        reason: Reason = "",
+        wait_s: float = 10.0,
+        expected_version: str | None = None,
+    ) -> Stopped:
+        """Cancel a run, and its children with it.
+
+        The answer is the truth: "cancelled", "finished" before, or "pending", with what stands
+        against it. A process that has the run is waited for, `wait_s`.
+        """
+        _refuse_in_a_loop("cancel", run_id, wait_s)
+        store = self._at(run_id, expected_version)
+        return _cancel(store, run_id, actor, masked(reason), wait_s)
+
+    # -- messages ------------------------------------------------------------------------------
+
+    @action("operator", is_message=True)
+    def signal(
+        self,
+        run_id: RunId,
+        name: Annotated[Text, says("The name that the run waits for.")],
+        value: Annotated[Any, says("What the run receives, as JSON.")] = None,
+        *,
+        signal_id: Annotated[
+            Text | None, says("Sent again under this id, it is delivered once.")
+        ] = None,
+        actor: str | None = None,
+        expected_version: str | None = None,
+    ) -> Sent:
+        """Send a signal to a run, which takes it with wait_for_signal(name).
+
+        One that comes early is kept.
+        """
+        from holdfast._operator.act import message_actions
+
+        store, who = self._at(run_id, expected_version), actor_or_user(actor)
+        return message_actions.signal(store, run_id, name, value, signal_id=signal_id, actor=who)
+
+    @action("operator", is_message=True)
+    def answer(
+        self,
+        run_id: RunId,
+        name: Name,
+        value: Annotated[Any, says("JSON that fits its schema or choices.")],
+        *,
+        actor: str,
+        expected_number: ExpectedNumber = None,
+        expected_version: str | None = None,
+    ) -> Answered:
+        """Answer a question of a run.
+
+        It is kept, if the run has not asked yet. The first answer counts: a second one raises
+        AnswerConflict.
+        """
+        from holdfast._operator.act import message_actions
+
+        store = self._at(run_id, expected_version)
+        return message_actions.answer(
+            store, run_id, name, value, actor=actor, expected_number=expected_number
+        )
+
+    @action("operator", is_message=True)
+    def reject(
+        self,
+        run_id: RunId,
+        name: Annotated[Text, says("The name of the question, or the step of the approval.")],
+        *,
+        reason: Annotated[
+            str, Meta(max_length=10_000, description="Why; the flow gets it with Rejected.")
+        ] = "",
+        actor: str,
+        expected_number: ExpectedNumber = None,
+        expected_version: str | None = None,
+    ) -> Answered:
+        """Reject a question or an approval: the flow gets Rejected."""
+        from holdfast._operator.act import message_actions
+
+        return message_actions.reject(
+            self._at(run_id, expected_version),
+            run_id,
+            name,
+            reason=masked(reason),
+            actor=actor,
+            expected_number=expected_number,
+        )
+
+    @action("operator", seen=("digest",), is_message=True)
+    def approve(
+        self,
+        run_id: RunId,
+        step: Annotated[Text, says("The step of the approval.")],
+        *,
+        digest: Annotated[Text | None, says("Only if this is the digest of the arguments.")] = None,
+        actor: str,
+        expected_number: ExpectedNumber = None,
+        expected_version: str | None = None,
+    ) -> Answered:
+        """Approve one call of an effect, with exactly the arguments that are stored.
+
+        It counts once. With the `digest` of other arguments it is StaleView.
+        """
+        from holdfast._operator.act import message_actions
+
+        return message_actions.approve(
+            self._at(run_id, expected_version),
+            run_id,
+            step,
+            digest=digest,
+            actor=actor,
+            expected_number=expected_number,
+        )
+
+    # -- budgets -------------------------------------------------------------------------------
+
+    @action("operator")
+    def set_budget(
+        self,
+        run_id: RunId,
+        budget: Annotated[Budget, BudgetForm],
+        *,
+        actor: str | None = None,
+        expected_version: str | None = None,
+    ) -> Answer:
+        """Set new limits of a run's budget, and resume it if it was held for the budget.
+
+        The budget is that of its root. Limits that `budget` does not give stay.
+        """
+        from holdfast._operator.act import budget_limits
+
+        store = self._at(run_id, expected_version)
+        return budget_limits.set_budget(store, run_id, budget, actor=actor_or_user(actor))
+
+    # -- going back ----------------------------------------------------------------------------
+
+    @action("operator")
+    def rollback(
+        self,
+        run_id: RunId,
+        *,
+        actor: str | None = None,
+        reason: Reason = "",
+        to: Annotated[Text | None, says("Only what came after this step, which stays.")] = None,
+        confirm: Annotated[
+            bool,
+            says("Confirm that effects which cannot be undone stay as they are."),
+        ] = False,
+        wait_s: float = 10.0,
+        expected_version: str | None = None,
+    ) -> Answer:
+        """Undo what a run did, the last effect first.
+
+        Performed here if this process has the flow, else by one that has. What has no undo must be
+        confirmed, else this raises ConfirmationRequired.
+        """
+        from holdfast._operator.act import run_rollback
+
+        answer = run_rollback.rollback(
+            self._at(run_id, expected_version),
+            run_id,
+            actor=actor_or_user(actor),
+            reason=masked(reason),
+            to=to,
+            confirm=confirm,
+            wait_s=wait_s,
+        )
+        if answer.goes_on and self._takes_up(run_id):
+            return run_rollback.told_now(self._backend, run_id)
+        return answer
+
+    def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPreview:
+        """Say what a rollback would undo, in which order, and what it would leave as it is."""
+        from holdfast._operator.act import run_rollback
+
+        return run_rollback.preview_rollback(self._backend, run_id, to)
+
+    @action("operator")
     def fork(
         self,
-        run_id: str,
-        new_run_id: str,
+        run_id: RunId,
+        new_run_id: Annotated[Text, says("The id of the new run.")],
         *,
-        before: str,
-        input: Mapping[str, Any] | None = None,
-        state: Any = NOT_GIVEN,
-        results: Mapping[str, Any] | None = None,
+        before: Annotated[Text, says("The first call that is made anew.")],
+        input: Annotated[
+            Mapping[str, Any] | None, says("An object: these inputs are others.")
+        ] = None,
+        state: Annotated[
+            Any, says("The state with which the turn of `before` begins.")
+        ] = NOT_GIVEN,
+        results: Annotated[
+            Mapping[str, Any] | None,
+            says("By step key, what these steps gave instead."),
+        ] = None,
         actor: str | None = None,
-        confirm: bool = False,
+        confirm: Annotated[bool, says("Confirm that effects may be executed again.")] = False,
+        expected_version: str | None = None,
     ) -> Fork:
-        """Make a new run of an old one, which goes on from before the step `before`.
+        """Make a new run of an old one, which goes on from before a step.
 
-        Outcomes from before that step come along. `input` changes parts of the input, `results`
-        outcomes by step key, `state` the state with which the turn begins that `before` is in.
-        Raises ConfirmationRequired if effects would be executed again, unless `confirm` says so.
+        Outcomes from before that step come along. Raises ConfirmationRequired if effects would be
+        executed again, unless `confirm` says so.
         """
         from holdfast._operator.act import fork
 
         return fork.fork(
-            self._backend,
+            self._at(run_id, expected_version),
             run_id,
             new_run_id,
             before=before,
@@ -182,7 +469,7 @@ class Acting:
             results=results,
             actor=actor_or_user(actor),
             confirm=confirm,
-            redact=self._engine.redact,
+            redact=self._redactor(),
         )
 
     def preview_fork(
@@ -201,101 +488,95 @@ class Acting:
             actor=actor_or_user(None),
         )
 
-    def rollback(
-        self,
-        run_id: str,
-        *,
-        actor: str | None = None,
-        reason: str = "",
-        to: str | None = None,
-        confirm: bool = False,
-    ) -> Answer:
-        """Undo what a run did: all of it, or what came after the step `to`. Performed here if this
-        process has the flow, else by one that has. What has no undo must be confirmed."""
-        from holdfast._operator.act import run_rollback
-        from holdfast._runtime.worker.recovery_pass import take_up
+    # -- schedules and queues ------------------------------------------------------------------
 
-        answer = run_rollback.rollback(
-            self._backend,
-            run_id,
-            actor=actor_or_user(actor),
-            reason=masked(reason),
-            to=to,
-            confirm=confirm,
-        )
-        if answer.goes_on and take_up(self._engine, run_id):
-            return run_rollback.told_now(self._backend, run_id)
-        return answer
-
-    def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPreview:
-        """Say what a rollback would undo, in which order, and what it would leave as it is."""
-        from holdfast._operator.act import run_rollback
-
-        return run_rollback.preview_rollback(self._backend, run_id, to)
-
-    def resume_all(
-        self,
-        *,
-        queue: str | None = None,
-        flow: str | None = None,
-        held_reason: Literal["quarantined", "diverged"] | None = None,
-        accept_change: bool = False,
-        actor: str | None = None,
-    ) -> list[Resumed]:
-        """Resume all failed runs of a queue or a flow, or of all; with `held_reason`, the runs that
-        are held for it instead.
-
-        `held_reason="diverged"` is for those of one flow, once its old code is back or the new one
-        is repaired: they are replayed once more. `accept_change=True` goes on with the changed code.
-        Returns the outcome of each; the error of one does not stop the others.
-        """
-        from holdfast._operator.act import queue_admin
-
-        many = queue_admin.Many(queue, held_reason or "failed", flow, accept_change)
-        return list(queue_admin.resume_all(self._backend, many, actor_or_user(actor)))
-
-    def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Answer:
-        """Set new limits of the budget that a run spends from, which is that of its root; limits
-        that `budget` does not give stay. Runs that were held for it go on."""
-        from holdfast._operator.act import budget_limits
-
-        return budget_limits.set_budget(self._backend, run_id, budget, actor=actor_or_user(actor))
-
-    def pause_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
-        """Pause a schedule: it starts no runs until it is resumed."""
+    @action("operator")
+    def pause_schedule(
+        self, name: Annotated[Id, says("The schedule.")], *, actor: str | None = None
+    ) -> ScheduleView:
+        """Pause a schedule: it starts no more runs."""
         from holdfast._operator.act import schedule_admin
 
-        return schedule_admin.set_schedule(
-            self._backend, name, paused=True, actor=actor_or_user(actor)
-        )
+        who = actor_or_user(actor)
+        return schedule_admin.set_schedule(self._backend, name, paused=True, actor=who)
 
-    def resume_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
-        """Resume a paused schedule; its `catch_up` says which of the missed runs are started."""
+    @action("operator")
+    def resume_schedule(
+        self, name: Annotated[Id, says("The schedule.")], *, actor: str | None = None
+    ) -> ScheduleView:
+        """Resume a schedule; its catch-up decides about missed times."""
         from holdfast._operator.act import schedule_admin
 
-        return schedule_admin.set_schedule(
-            self._backend, name, paused=False, actor=actor_or_user(actor)
-        )
+        who = actor_or_user(actor)
+        return schedule_admin.set_schedule(self._backend, name, paused=False, actor=who)
 
-    def pause_queue(self, name: str, *, actor: str | None = None) -> None:
-        """Pause a queue: workers take no runs of it until it is resumed. Its limits stay."""
+    @action("admin")
+    def pause_queue(
+        self, name: Annotated[Id, says("The queue.")], *, actor: str | None = None
+    ) -> None:
+        """Pause a queue: workers take no more runs from it."""
         from holdfast._operator.act import queue_admin
 
         queue_admin.set_paused(self._backend, name, paused=True, actor=actor_or_user(actor))
 
-    def resume_queue(self, name: str, *, actor: str | None = None) -> None:
-        """Resume a paused queue, with the limits that it had."""
+    @action("admin")
+    def resume_queue(
+        self, name: Annotated[Id, says("The queue.")], *, actor: str | None = None
+    ) -> None:
+        """Resume a queue: workers take runs from it again."""
         from holdfast._operator.act import queue_admin
 
         queue_admin.set_paused(self._backend, name, paused=False, actor=actor_or_user(actor))
 
-    def set_queue(self, queue: Queue, *, actor: str | None = None) -> None:
-        """Set the limits of a queue; they hold at once, for every worker of this store."""
+    @action("admin")
+    def set_queue(self, queue: Annotated[Queue, QueueForm], *, actor: str | None = None) -> None:
+        """Set limits of a queue, for every worker at once.
+
+        From Python, the limits that `queue` does not give are taken away.
+        """
         if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
         from holdfast._operator.act import queue_admin
 
         queue_admin.set_limits(self._backend, queue.limits, actor_or_user(actor))
+
+    # -- the store -----------------------------------------------------------------------------
+
+    @action("admin", only_local="it is decided where the files of the store can be looked at")
+    def accept_data_loss(self, *, actor: str | None = None) -> str:
+        """Accept a store that lost acknowledged records; says what was accepted."""
+        from holdfast._operator.read import audit_log
+
+        who = actor_or_user(actor)
+        accepted = self._backend.accept_data_loss(who)
+        audit_log.record(self._backend, who, "store", "accepted", lost=accepted)
+        return accepted
+
+    @action("admin", only_local="it takes long, and workers do it by themselves")
+    def prune(
+        self,
+        *,
+        older_than: Duration | None = None,
+        flow: str | None = None,
+        status: str | Iterable[str] | None = None,
+        dry_run: bool = False,
+        trends_retention: Duration | None = None,
+    ) -> Collected:
+        """Remove runs that ended longer ago than this, or than their flow's retention.
+
+        Failed ones only if `status` names them. Their ids are not given again. Measures (`holdfast
+        trends`) are kept for 14 days, or as long as `trends_retention` says.
+        """
+        from holdfast._operator.act import garbage_collection
+
+        return garbage_collection.collect(
+            self._backend,
+            older_than=older_than,
+            flow=flow,
+            status=status,
+            dry_run=dry_run,
+            trends_retention=trends_retention,
+        )
 
 
 def _cancel(kept: Kept, run_id: str, actor: str | None, reason: str, wait_s: float) -> Stopped:
@@ -310,7 +591,7 @@ handle.canceller[:] = [_cancel]
 
 def _refuse_in_a_loop(name: str, run_id: str, wait_s: float) -> None:
     """The run may be a task of this very event loop, and would never come to its end."""
-    if wait_s > 0 and current_task() is not None:
+    if wait_s != 0 and current_task() is not None:
         raise UsageError(
             f"store.{name}({run_id!r}) waits for the process that has the run, and this is an event "
             f"loop; write `await asyncio.to_thread(store.{name}, …)`, or give wait_s=0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast._engine.values.durations import is_seconds
 from holdfast.errors import UsageError
 
 TRIES = 5
@@ -41,6 +42,12 @@ def check_actor(actor: object) -> None:
         raise UsageError(
             f"actor= says who decides, in 1 to {ACTOR_MAX_CHARS} characters, not {actor!r:.80}"
         )
+
+
+def check_wait(action: str, wait_s: object) -> None:
+    """Refuse a time to wait that is none."""
+    if not is_seconds(wait_s):
+        raise UsageError(f"{action}(wait_s={wait_s!r:.80}): wait_s is seconds, 0 or more")
 
 
 def _is_unicode(text: str) -> bool:

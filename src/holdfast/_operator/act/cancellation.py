@@ -21,7 +21,7 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ENDED, FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._engine.journal.step_record import facts
-from holdfast._operator.act.action_result import check_actor
+from holdfast._operator.act.action_result import check_actor, check_wait
 from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._stores.contract import Committed, Posted, Store
 from holdfast._stores.families import open_children
@@ -66,6 +66,7 @@ class _Request:
         self.posted_us = 0
 
     def carried_out(self, wait_s: float) -> Stopped:
+        check_wait(self.kind, wait_s)
         deadline_s = time.monotonic() + wait_s
         tries = 0
         while True:

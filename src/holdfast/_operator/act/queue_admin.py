@@ -27,18 +27,8 @@ class Resumed(msgspec.Struct, frozen=True):
 
 def set_limits(store: Store, limits: Limits, actor: str) -> None:
     """Change what a queue allows, and keep who did it: what holds now has been recorded before."""
-    audit_log.record(
-        store,
-        actor,
-        f"queue {limits.queue}",
-        "set",
-        concurrency=limits.concurrency,
-        concurrency_per_key=limits.per_key,
-        rate=limits.rate,
-        rate_per_key=limits.per_key_rate,
-        period_s=limits.period_us / 1e6,
-        paused=limits.paused,
-    )
+    allows = queue_views.limit_fields(limits)
+    audit_log.record(store, actor, f"queue {limits.queue}", "set", **allows)
     store.set_limits(limits)
 
 

@@ -182,6 +182,7 @@ def rollback(
 ) -> Answer:
     """Ask for a run to be rolled back: all of it, or what came after the step `to`."""
     action_result.check_actor(actor)
+    action_result.check_wait("rollback", wait_s)
     posted: list[str] = []
     deadline_s = time.monotonic() + wait_s
     for _ in range(TRIES):

@@ -158,13 +158,8 @@ def _queue(state: QueueState, alive: Iterable[WorkerView], now_us: int) -> Queue
         saturation=None if limits.concurrency is None else in_use / limits.concurrency,
         workers=len(serving),
         workers_saturation=saturation(serving),
-        concurrency=limits.concurrency,
-        concurrency_per_key=limits.per_key,
-        rate=limits.rate,
-        rate_per_key=limits.per_key_rate,
-        period_s=limits.period_us / 1e6,
-        paused=limits.paused,
         abandoned=state.abandoned,
+        **limit_fields(limits),
     )
 
 
@@ -179,3 +174,15 @@ def limits_of(store: Store, queue: str) -> Limits:
     """Return what a queue allows now; one that nobody has limited allows all."""
     found = (state.limits for state in store.queues() if state.limits.queue == queue)
     return next(found, Limits(queue))
+
+
+def limit_fields(limits: Limits) -> dict[str, Any]:
+    """Return what a queue allows by its public names."""
+    return {
+        "concurrency": limits.concurrency,
+        "concurrency_per_key": limits.per_key,
+        "rate": limits.rate,
+        "rate_per_key": limits.per_key_rate,
+        "period_s": limits.period_us / 1e6,
+        "paused": limits.paused,
+    }

@@ -19,7 +19,7 @@ from holdfast._engine.decisions.resume import facts_of, held_facts
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import CLAIMABLE, FINAL, HeldReason, Status
-from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.journal.step_keys import is_undo
 from holdfast._engine.values.masks import masked
 from holdfast._engine.values.moments import at
@@ -254,6 +254,8 @@ class RunView(msgspec.Struct, frozen=True):
     ago may be missing, since its start is not written yet."""
     rolling_back: bool = False
     """Whether it is to be rolled back or is being rolled back."""
+    etag: str = ""
+    """Its version as shown: a decision that gives it as `expected_version` is refused on another."""
 
 
 class Page(list[T]):
@@ -519,6 +521,7 @@ def view_of(
         abandoned=(left := is_abandoned(store, row)),
         running=running_of(past) if row.status is Status.RUNNING and not left else [],
         rolling_back=rolls_back(store, row, past),
+        etag=etag_of(row),
     )
 
 

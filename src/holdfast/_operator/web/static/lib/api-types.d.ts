@@ -527,6 +527,7 @@ export interface RunView {
   abandoned: boolean;
   running: RunningStep[];
   rolling_back: boolean;
+  etag: string;
 }
 
 /** A step that has begun and has no outcome, as far as its journal says. The start of a plain step is written when it is still at work at the next pulse of its process, three times per lease; one that began since then is not known. */

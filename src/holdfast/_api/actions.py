@@ -1,0 +1,191 @@
+"""Actions: what people decide, each declared once, by a method of `Store`.
+
+The method is the declaration: its name, signature, annotations, the first line of its docstring, and
+the role that `@action` gives it. The HTTP route with its request model and its part of the OpenAPI
+description, the MCP tool, and the arguments and help texts of the CLI command are made from it.
+
+A front supplies `actor`, `wait_s` and `expected_version` itself (`SUPPLIED`). It asks for all other
+parameters by their names. A parameter that is a struct of ours has a form: the
+struct of its annotation, whose fields are asked for instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta
+
+F = TypeVar("F", bound=Callable[..., Any])
+RoleName = Literal["operator", "admin"]
+
+SUPPLIED = ("actor", "wait_s", "expected_version")
+"""What the front knows itself: who decides, how long it waits, and on which version of the run."""
+
+
+def says(text: str) -> Meta:
+    """Return the annotation that says what a parameter is, in a sentence."""
+    return Meta(description=text)
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One thing that a front asks for."""
+
+    name: str
+    type: Any
+    default: Any = inspect.Parameter.empty
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def help(self) -> str:
+        """What it is, in a sentence."""
+        found = [it.description for it in _metas(self.type) if it.description]
+        return found[-1] if found else ""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """The declaration of an action, as read from its method."""
+
+    name: str
+    role: RoleName
+    """Who may do it over HTTP."""
+    method: Callable[..., Any]
+    seen: tuple[str, ...] = ()
+    """What every front but Python and the terminal must give: it says what the actor has looked at."""
+    is_message: bool = False
+    """Whether it may be sent without having seen the run's version."""
+    only_local: str = ""
+    """Why it is no route and no tool."""
+
+    @property
+    def help(self) -> str:
+        """What it does, in a line."""
+        return (inspect.getdoc(self.method) or "").partition("\n")[0]
+
+    @property
+    def path(self) -> str:
+        """The path of its route under the API."""
+        if self.parameters and self.parameters[0].name == "run_id":
+            return f"run/{self.name.replace('_', '-')}"
+        verb, _, thing = self.name.partition("_")
+        if self.subject is None:
+            return self.name.replace("_", "-")
+        return thing if verb == "set" else f"{thing}/{verb}"
+
+    @property
+    def subject(self) -> Parameter | None:
+        """The run or other thing it is about; None if it is about many."""
+        first = self.parameters[0] if self.parameters else None
+        return first if first is not None and first.name in ("run_id", "name") else None
+
+    def takes(self, name: str) -> bool:
+        """Return whether the method has this parameter."""
+        return name in inspect.signature(self.method).parameters
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What a front asks for, the subject first."""
+        found: list[Parameter] = []
+        for name, (type_, default) in _declared(self.method).items():
+            form = _form(type_)
+            if form is not None:
+                found += map(_of_form, msgspec.structs.fields(form))
+            elif name in self.seen:
+                found.append(Parameter(name, _without_none(type_)))
+            else:
+                found.append(Parameter(name, type_, default))
+        return tuple(found)
+
+    def perform(self, store: Any, given: Mapping[str, Any], **supplied: Any) -> Any:
+        """Call the method of a store with what was asked for, by name, and what the front supplies."""
+        arguments = {name: it for name, it in supplied.items() if self.takes(name)}
+        for name, (type_, _) in _declared(self.method).items():
+            form = _form(type_)
+            if form is not None:
+                fields = {it: given[it] for it in form.__struct_fields__ if it in given}
+                arguments[name] = form(**fields).value(store, given)
+            elif given.get(name, UNSET) is not UNSET:
+                arguments[name] = given[name]
+        return self.method(store, **arguments)
+
+
+def action(
+    role: RoleName, *, seen: tuple[str, ...] = (), is_message: bool = False, only_local: str = ""
+) -> Callable[[F], F]:
+    """Declare a method of `Store` as an action."""
+
+    def declare(method: F) -> F:
+        name = method.__name__
+        _ACTIONS[name] = Action(name, role, method, seen, is_message, only_local)
+        return method
+
+    return declare
+
+
+_ACTIONS: dict[str, Action] = {}
+
+
+def actions() -> tuple[Action, ...]:
+    """Return the declarations of what people decide: `Store` has a method of each name. For a front of
+    your own: its parameters, their types and texts, and the role that it wants."""
+    return tuple(_ACTIONS.values())
+
+
+def declared(name: str) -> Action:
+    """Return the declaration of one action."""
+    return _ACTIONS[name]
+
+
+_PLAIN = (None, False, "", inspect.Parameter.empty)
+"""Defaults that a front may show; another one is left to the method."""
+
+
+@functools.cache
+def _declared(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """Return type and default of each parameter that a front asks for."""
+    asked = {
+        name: it
+        for name, it in inspect.signature(method).parameters.items()
+        if name not in ("self", *SUPPLIED)
+    }
+    # Types of results are loaded when they are needed, so only those of parameters are read here.
+    holder = types.SimpleNamespace(__annotations__={n: it.annotation for n, it in asked.items()})
+    globals_: dict[str, Any] = getattr(method, "__globals__", {})
+    hints = get_type_hints(holder, globals_, include_extras=True)
+    return {
+        name: (hints[name], it.default if it.default in _PLAIN else UNSET)
+        for name, it in asked.items()
+    }
+
+
+def _form(type_: Any) -> Any:
+    """Return the form of a parameter's annotation, if it has one."""
+    metadata = getattr(type_, "__metadata__", ())
+    return next((it for it in metadata if isinstance(it, type)), None)
+
+
+def _of_form(field: msgspec.structs.FieldInfo) -> Parameter:
+    if field.required:
+        return Parameter(field.name, field.type)
+    return Parameter(field.name, field.type, field.default)
+
+
+def _metas(type_: Any) -> list[Meta]:
+    return [it for it in getattr(type_, "__metadata__", ()) if isinstance(it, Meta)]
+
+
+def _without_none(type_: Any) -> Any:
+    if get_origin(type_) is Annotated:
+        inner, *metadata = get_args(type_)
+        return Annotated[(_without_none(inner), *metadata)]
+    if get_origin(type_) in (Union, types.UnionType):
+        return Union[tuple(it for it in get_args(type_) if it is not type(None))]  # noqa: UP007
+    return type_
