@@ -27,7 +27,7 @@ from holdfast._operator.read import audit_log
 from holdfast._runtime import queues
 from holdfast._stores.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
 from holdfast._stores.sqlite import backups
-from holdfast.errors import RunHeld, StoreError, StoreLostData, UsageError
+from holdfast.errors import ConfirmationRequired, RunHeld, StoreError, StoreLostData, UsageError
 from tests.ops.meanwhile import Meanwhile
 
 PAIRS = [
@@ -177,7 +177,7 @@ def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) 
     assert pair.fates() == {"r": Fate.MOVED}
     assert pair.fates() == {"r": Fate.THERE}
 
-    with pytest.raises(UsageError, match="it was copied to .*: roll it back there"):
+    with pytest.raises(ConfirmationRequired, match="it was copied to .*: roll it back there"):
         pair.source.rollback("r")
     assert "it was copied to" in str(pair.source.explain("r"))
     assert pair.source.get("r").waiting_for is None
@@ -511,7 +511,7 @@ def test_a_run_that_is_over_is_marked_before_it_is_in_the_target(
         with pytest.raises(Died):
             pair.copy()
 
-    with pytest.raises(UsageError, match="it was copied to"):
+    with pytest.raises(ConfirmationRequired, match="it was copied to"):
         pair.source.rollback("r")
     assert pair.fates() == {"r": Fate.MOVED}
     there = pair.target._backend.get("r")

@@ -17,7 +17,15 @@ from hypothesis import given, settings, strategies as st
 import holdfast
 from holdfast import effect, flow, step, testing
 from holdfast._operator.cli.main import main
-from holdfast.errors import Corrupt, HoldfastError, RunConflict, RunDeleted, RunError, UsageError
+from holdfast.errors import (
+    ConfirmationRequired,
+    Corrupt,
+    HoldfastError,
+    RunConflict,
+    RunDeleted,
+    RunError,
+    UsageError,
+)
 
 
 @dataclasses.dataclass
@@ -289,7 +297,7 @@ def test_a_run_from_a_file_is_rolled_back_only_when_that_is_confirmed(
         other.import_run(path)
         assert "read from the file r.jsonl" in str(other.explain("r"))
         assert other.get("r").waiting_for is None
-        with pytest.raises(UsageError, match="in both stores, it is undone twice"):
+        with pytest.raises(ConfirmationRequired, match="in both stores, it is undone twice"):
             other.rollback("r")
         assert source.rollback("r").status == "rolled_back"
         assert undone == [7]

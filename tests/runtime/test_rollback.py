@@ -17,6 +17,7 @@ from holdfast._operator.act import run_rollback
 from holdfast._runtime import registry
 from holdfast._runtime.execution.frames import current
 from holdfast.errors import (
+    ConfirmationRequired,
     KeyConflict,
     Rollback,
     RunCancelled,
@@ -374,7 +375,7 @@ def test_a_failed_and_a_cancelled_and_a_queued_run(sqlite):
 def test_what_has_no_undo_must_be_confirmed(sqlite):
     trip_and_mail.run("r", "rome")
     before = len(sqlite.history("r"))
-    with pytest.raises(UsageError, match="rb-mail has no undo") as refused:
+    with pytest.raises(ConfirmationRequired, match="rb-mail has no undo") as refused:
         sqlite.rollback("r")
     assert "holdfast rollback r --confirm" in str(refused.value)
     assert len(sqlite.history("r")) == before, "nothing is written"
@@ -462,7 +463,7 @@ def test_an_effect_that_was_given_up_stands_against_it(sqlite):
     sqlite.settle("r", "rb-hotel", Failed("who knows"), actor="ana")
     with pytest.raises(RunFailed):
         trip.run("r", "r")
-    with pytest.raises(UsageError, match="may have happened"):
+    with pytest.raises(ConfirmationRequired, match="may have happened"):
         sqlite.rollback("r")
     assert sqlite.rollback("r", confirm=True).status == "rolled_back"
     assert undone(sqlite) == ["undo/rb-flight"]

@@ -28,7 +28,7 @@ from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._stores import lineage
 from holdfast._stores.contract import Committed, Posted, Store
 from holdfast._stores.families import children, open_children
-from holdfast.errors import RunDeleted, StaleView, UsageError
+from holdfast.errors import ConfirmationRequired, RunDeleted, StaleView, UsageError
 
 TRIES = 20
 PATIENCE_S = 10.0
@@ -251,14 +251,18 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     return Write(lease, drafts, row=changes, changes=[*keys, *posts, *RUN_ENDS])
 
 
-def unconfirmed(plan: RollbackPreview) -> UsageError:
+def unconfirmed(plan: RollbackPreview) -> ConfirmationRequired:
     """Return the error that shows what a rollback would leave as it is, and says how to confirm it."""
     more = () if plan.to is None else ("--to", plan.to)
-    return UsageError(
-        f"{plan}\nNothing was changed. What cannot be undone, or might be undone twice, has to be "
-        f"confirmed: "
-        f"{command('rollback', plan.run_id, *more, '--confirm')}, or "
-        f"store.rollback({plan.run_id!r}, confirm=True)"
+    stays = [f"{it.step} ({it.means})" for it in plan.effects if it.fate != Fate.UNDO]
+    return ConfirmationRequired(
+        plan.run_id,
+        f"{plan}\nwhat cannot be undone, or might be undone twice, has to be confirmed",
+        stays or [plan.elsewhere],
+        [
+            command("rollback", plan.run_id, *more, "--confirm"),
+            f"store.rollback({plan.run_id!r}, confirm=True)",
+        ],
     )
 
 
