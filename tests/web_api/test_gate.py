@@ -53,7 +53,7 @@ def queries() -> dict[str, str]:
         if "/run" in route.path and route.path != "/api/v1/runs":
             more = run.get(route.path.rpartition("/")[2], "")
             found[route.path] = f"?id=done&{more}".rstrip("&")
-        elif route.path in ("/api/v1/queue", "/api/v1/schedule"):
+        elif "/queue" in route.path or "/schedule" in route.path:
             found[route.path] = "?name=mail"
     return found
 
@@ -62,12 +62,11 @@ BODIES: dict[str, Any] = {
     "/api/v1/run/settle": {"step": "charge", "outcome": "done"},
     "/api/v1/run/fork": {"new_run_id": "fork", "before": "look"},
     "/api/v1/run/signal": {"name": "go"},
-    "/api/v1/run/answer": {"name": "size", "answer": "s"},
+    "/api/v1/run/answer": {"name": "size", "value": "s"},
     "/api/v1/run/reject": {"name": "size"},
-    "/api/v1/run/approve": {"name": "charge", "digest": "61" * 16},
+    "/api/v1/run/approve": {"step": "charge", "digest": "61" * 16},
     "/api/v1/run/set-budget": {"usd": 3},
     "/api/v1/queue": {"concurrency": 7},
-    "/api/v1/schedule": {"paused": True},
 }
 
 

@@ -96,7 +96,7 @@ def test_the_page_names_the_fields_of_every_decision():
     for paths, fields in rows:
         said = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", fields))) - {"null"}
         known: set[str] = set()
-        for path in re.findall(r"`([^`?]+)\?", paths):
+        for path in re.findall(r"`([\w/-]+)(?:\?\w+=)?`", paths):
             body = bodies[path]
             assert body is not None, path
             known |= set(body.__struct_fields__)
@@ -620,7 +620,7 @@ def test_one_damaged_run_takes_no_list_away(operator: Person, store: Store, tmp_
     assert found.status == 200
     assert sum("cannot be read" in it for it in found.data["troubles"]) >= 3
     assert operator.get("fleet").status == 200
-    approval = {"name": "charge", "digest": "61" * 16}
+    approval = {"step": "charge", "digest": "61" * 16}
     for path, body in (("approve", approval), ("reject", {"name": "charge"})):
         reply = operator.act(f"run/{path}", body, id="other")
         assert (reply.status, reply.error) == (500, "Corrupt")

@@ -1,22 +1,17 @@
-"""Request models: query parameters and bodies. The description of the API is generated from these
-structs; unknown fields are refused."""
+"""Request models: query parameters, and the body of a sign-in. Bodies of actions are made of their
+declarations. The description of the API is generated from these structs; unknown fields are refused."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
+
+from holdfast._api.store_actions import Id, Number, Text
 
 PAGE_MAX = 500
-NO_NUL = r"^[^\x00]*$"
-"""Not every store can be asked for the character zero."""
-Id = Annotated[str, Meta(min_length=1, max_length=1000, pattern=NO_NUL)]
-Text = Annotated[str, Meta(max_length=1000, pattern=NO_NUL)]
-Reason = Annotated[str, Meta(max_length=10_000)]
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
-Number = Annotated[int, Meta(ge=0, le=2**53)]
-Few = Annotated[int, Meta(ge=1, le=10**9)]
 Hours = Annotated[float, Meta(gt=0, le=24 * 366)]
 
 
@@ -149,103 +144,3 @@ class SignIn(Asked):
     """The credential."""
 
     token: Annotated[str, Meta(max_length=1000)] = ""
-
-
-class Reasoned(Asked):
-    """Why, for those who read the journal."""
-
-    reason: Reason = ""
-
-
-class Resume(Asked):
-    """How a run is taken up again."""
-
-    accept_change: bool = False
-    confirm: bool = False
-    drift: Literal["keep", "redo"] | None = None
-
-
-class Settle(Asked):
-    """What became of an effect in doubt."""
-
-    step: Text
-    outcome: Literal["done", "not_done", "failed"]
-    result: Any = None
-    reason: Reason = ""
-    confirm: bool = False
-    """`not_done` executes it: that needs a second yes."""
-
-
-class Rollback(Asked):
-    """Down to which step, and whether what cannot be undone may stay."""
-
-    to: Text | None = None
-    reason: Reason = ""
-    confirm: bool = False
-
-
-class Fork(Asked):
-    """A new run from before a step."""
-
-    new_run_id: Text
-    before: Text
-    input: dict[str, Any] | None = None
-    confirm: bool = False
-
-
-class SetBudget(Asked):
-    """New limits, as a whole; those that are not given stay."""
-
-    usd: Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    tokens: Number | None = None
-    steps: Number | None = None
-    wall: Text | float | None = None
-
-
-class Signal(Asked):
-    """Something that is said to a run."""
-
-    name: Text
-    value: Any = None
-    signal_id: Text | None = None
-
-
-class Answer(Asked):
-    """An answer to a question."""
-
-    name: Text
-    answer: Any
-    expected_number: Number | None = None
-
-
-class Reject(Asked):
-    """A rejection of a question or an approval."""
-
-    name: Text
-    reason: Reason = ""
-    expected_number: Number | None = None
-
-
-class Approve(Asked):
-    """An approval of exactly the arguments that have this digest."""
-
-    name: Text
-    digest: Text
-    expected_number: Number | None = None
-
-
-class QueueLimits(Asked):
-    """What a queue allows; what is not given stays, null takes a limit away."""
-
-    concurrency: Few | UnsetType | None = UNSET
-    concurrency_per_key: Few | UnsetType | None = UNSET
-    rate: Few | UnsetType | None = UNSET
-    rate_per_key: Few | UnsetType | None = UNSET
-    period_s: Annotated[float, Meta(ge=0.001, le=1e7)] | UnsetType = UNSET
-    paused: bool | UnsetType = UNSET
-
-
-class Pause(Asked):
-    """Whether a schedule is paused."""
-
-    paused: bool

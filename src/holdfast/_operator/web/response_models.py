@@ -11,6 +11,7 @@ import msgspec
 from holdfast._features.drift.comparison import ResumePreview
 from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.fork import ForkPreview
+from holdfast._operator.act.queue_admin import Resumed
 from holdfast._operator.act.run_rollback import RollbackPreview
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.explain.causes import Cause
@@ -243,6 +244,12 @@ class Forked(Told, kw_only=True):
     created: bool
     input_checked: bool | None = None
     """False: an input was given, and was not checked against the flow's code; null: none was given."""
+
+
+class ResumedAll(Told, kw_only=True):
+    """What became of each run."""
+
+    resumed: list[Resumed]
 
 
 class QueueTold(Told, kw_only=True):

@@ -99,7 +99,7 @@ function answering(question, changed) {
     try {
       const answer = field.read();
       send.disabled = true;
-      await act("run/answer", { id: question.run_id }, { name: question.name, expected_number: question.number, answer });
+      await act("run/answer", { id: question.run_id }, { name: question.name, expected_number: question.number, value: answer });
       done({ did: `${question.name} of run ${question.run_id} is answered` });
       await changed();
     } catch (error) {
@@ -184,7 +184,7 @@ function approve(question, changed) {
     ],
     button: "Approve exactly this",
     send: async () => {
-      const body = { name: question.name, expected_number: question.number, digest: question.digest ?? "" };
+      const body = { step: question.name, expected_number: question.number, digest: question.digest ?? "" };
       await act("run/approve", { id: question.run_id }, body);
       done({ did: `${question.effect} of run ${question.run_id} is approved` });
       await changed();

@@ -26,16 +26,16 @@ export interface Alone {
   why: string;
 }
 
-/** An answer to a question. */
+/** Answer a question of a run. */
 export interface Answer {
   name: string;
-  answer: any;
+  value: any;
   expected_number?: number | null;
 }
 
-/** An approval of exactly the arguments that have this digest. */
+/** Approve one call of an effect, with exactly the arguments that are stored. */
 export interface Approve {
-  name: string;
+  step: string;
   digest: string;
   expected_number?: number | null;
 }
@@ -89,6 +89,11 @@ export interface BudgetView {
   elapsed_s: number;
   left_s: number | null;
   unpriced: string[];
+}
+
+/** Cancel a run, and its children with it. */
+export interface Cancel {
+  reason?: string;
 }
 
 /** Something that holds one run or many. */
@@ -234,11 +239,13 @@ export interface Fleet {
   troubles: string[];
 }
 
-/** A new run from before a step. */
+/** Make a new run of an old one, which goes on from before a step. */
 export interface Fork {
   new_run_id: string;
   before: string;
   input?: Record<string, any> | null;
+  state?: any;
+  results?: Record<string, any> | null;
   confirm?: boolean;
 }
 
@@ -299,9 +306,9 @@ export interface Me {
 export interface Nothing {
 }
 
-/** Whether a schedule is paused. */
+/** Hold a run until somebody resumes it. */
 export interface Pause {
-  paused: boolean;
+  reason?: string;
 }
 
 /** What waits for a person. */
@@ -344,16 +351,6 @@ export interface QuestionView {
   refused: string[];
 }
 
-/** What a queue allows; what is not given stays, null takes a limit away. */
-export interface QueueLimits {
-  concurrency?: number | null;
-  concurrency_per_key?: number | null;
-  rate?: number | null;
-  rate_per_key?: number | null;
-  period_s?: number;
-  paused?: boolean;
-}
-
 /** A queue as it is now. */
 export interface QueueTold {
   version: number;
@@ -382,12 +379,7 @@ export interface QueueView {
   abandoned: number;
 }
 
-/** Why, for those who read the journal. */
-export interface Reasoned {
-  reason?: string;
-}
-
-/** A rejection of a question or an approval. */
+/** Reject a question or an approval: the flow gets Rejected. */
 export interface Reject {
   name: string;
   reason?: string;
@@ -400,11 +392,19 @@ export interface Repeated {
   what: string;
 }
 
-/** How a run is taken up again. */
+/** Resume a run that failed or is held. */
 export interface Resume {
   accept_change?: boolean;
   confirm?: boolean;
   drift?: "keep" | "redo" | null;
+}
+
+/** Resume all failed runs, or all that are quarantined or diverged. */
+export interface ResumeAll {
+  queue?: string | null;
+  flow?: string | null;
+  held_reason?: "diverged" | "quarantined" | null;
+  accept_change?: boolean;
 }
 
 /** What a run finds that goes on after a gap. */
@@ -430,10 +430,23 @@ export interface ResumePreviewTold {
   preview: ResumePreview;
 }
 
-/** Down to which step, and whether what cannot be undone may stay. */
+/** What became of one run that was to be taken up again with others. */
+export interface Resumed {
+  run_id: string;
+  did: string;
+  error: string | null;
+}
+
+/** What became of each run. */
+export interface ResumedAll {
+  version: number;
+  resumed: Resumed[];
+}
+
+/** Undo what a run did, the last effect first. */
 export interface Rollback {
-  to?: string | null;
   reason?: string;
+  to?: string | null;
   confirm?: boolean;
 }
 
@@ -588,7 +601,7 @@ export interface Series {
   waiting: (number | null)[];
 }
 
-/** New limits, as a whole; those that are not given stay. */
+/** Set new limits of a run's budget, and resume it if it was held for the budget. */
 export interface SetBudget {
   usd?: number | null;
   tokens?: number | null;
@@ -596,7 +609,17 @@ export interface SetBudget {
   wall?: string | number | null;
 }
 
-/** What became of an effect in doubt. */
+/** Set limits of a queue, for every worker at once. */
+export interface SetQueue {
+  concurrency?: number | null;
+  concurrency_per_key?: number | null;
+  rate?: number | null;
+  rate_per_key?: number | null;
+  period?: string | number;
+  paused?: boolean;
+}
+
+/** Settle an effect that is in doubt. */
 export interface Settle {
   step: string;
   outcome: "done" | "failed" | "not_done";
@@ -621,7 +644,7 @@ export interface SignIn {
   token?: string;
 }
 
-/** Something that is said to a run. */
+/** Send a signal to a run, which takes it with wait_for_signal(name). */
 export interface Signal {
   name: string;
   value?: any;
@@ -845,19 +868,23 @@ export interface Reads {
 /** What can be done. */
 export interface Acts {
   "session": { asked: {}; body: SignIn; answer: SignedIn };
-  "queue": { asked: { name: string | null }; body: QueueLimits; answer: QueueTold };
-  "schedule": { asked: { name: string | null }; body: Pause; answer: ScheduleTold };
-  "run/resume": { asked: { id: string | null }; body: Resume; answer: Acted };
-  "run/pause": { asked: { id: string | null }; body: Reasoned; answer: Acted };
-  "run/cancel": { asked: { id: string | null }; body: Reasoned; answer: Acted };
   "run/settle": { asked: { id: string | null }; body: Settle; answer: Acted };
-  "run/rollback": { asked: { id: string | null }; body: Rollback; answer: Acted };
-  "run/fork": { asked: { id: string | null }; body: Fork; answer: Forked };
-  "run/set-budget": { asked: { id: string | null }; body: SetBudget; answer: Acted };
+  "run/resume": { asked: { id: string | null }; body: Resume; answer: Acted };
+  "resume-all": { asked: {}; body: ResumeAll; answer: ResumedAll };
+  "run/pause": { asked: { id: string | null }; body: Pause; answer: Acted };
+  "run/cancel": { asked: { id: string | null }; body: Cancel; answer: Acted };
   "run/signal": { asked: { id: string | null }; body: Signal; answer: Acted };
   "run/answer": { asked: { id: string | null }; body: Answer; answer: Acted };
   "run/reject": { asked: { id: string | null }; body: Reject; answer: Acted };
   "run/approve": { asked: { id: string | null }; body: Approve; answer: Acted };
+  "run/set-budget": { asked: { id: string | null }; body: SetBudget; answer: Acted };
+  "run/rollback": { asked: { id: string | null }; body: Rollback; answer: Acted };
+  "run/fork": { asked: { id: string | null }; body: Fork; answer: Forked };
+  "schedule/pause": { asked: { name: string | null }; body: Nothing; answer: ScheduleTold };
+  "schedule/resume": { asked: { name: string | null }; body: Nothing; answer: ScheduleTold };
+  "queue/pause": { asked: { name: string | null }; body: Nothing; answer: QueueTold };
+  "queue/resume": { asked: { name: string | null }; body: Nothing; answer: QueueTold };
+  "queue": { asked: { name: string | null }; body: SetQueue; answer: QueueTold };
 }
 
 /** What can be listened to. */

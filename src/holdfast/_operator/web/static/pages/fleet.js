@@ -270,7 +270,7 @@ function pauseButton(schedule) {
       ],
       button: name,
       send: async () => {
-        await act("schedule", { name: schedule.name }, { paused: !schedule.paused });
+        await act(schedule.paused ? "schedule/resume" : "schedule/pause", { name: schedule.name }, {});
         done(null, schedule.paused ? "The schedule goes on." : "The schedule is paused.");
         await look();
         return null;
