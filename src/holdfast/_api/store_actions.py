@@ -72,7 +72,7 @@ class OutcomeForm(msgspec.Struct, kw_only=True):
         if self.outcome == "failed":
             return Failed(self.reason)
         if not self.confirm:
-            why = "settled as not done, it is executed again"
+            why = f"settled as not done, this step of run {given['run_id']!r} is executed again"
             raise ConfirmationRequired(
                 given["run_id"], why, [given["step"]], ['send "confirm": true']
             )

@@ -21,7 +21,6 @@ from mcp_types import Implementation, TextContent
 import holdfast
 from holdfast import Budget, ask, effect, flow, step, turns, wait_for_signal
 from holdfast.errors import RunFailed, RunHeld, UsageError
-from holdfast.integrations.mcp import view_tools
 from holdfast.integrations.mcp.server import runs_server
 
 READING = {
@@ -30,7 +29,8 @@ READING = {
 }
 ACTING = {
     *("answer", "approve", "reject", "settle", "resume"),
-    *("pause", "cancel", "signal", "set_budget"),
+    *("pause", "cancel", "signal", "set_budget", "resume_all"),
+    *("rollback", "fork", "pause_schedule", "resume_schedule"),
 }
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -178,7 +178,7 @@ def test_runs_are_listed_in_pages_and_shown(store) -> None:
         async with assistant(store) as ask_it:
             first = await ask_it("list_runs", limit=2)
             assert [run["run_id"] for run in first["runs"]] == ["r4", "r3"]
-            rest = await ask_it("list_runs", limit=3, cursor=first["next"])
+            rest = await ask_it("list_runs", limit=3, after=first["next"])
             assert [run["run_id"] for run in rest["runs"]] == ["r2", "r1", "r0"]
             assert rest["next"] is None
             some = await ask_it("list_runs", tag="team=a", status="completed", flow="ms.look")
@@ -194,11 +194,7 @@ def test_runs_are_listed_in_pages_and_shown(store) -> None:
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("listed_max", [view_tools.LISTED_MAX, 1])
-def test_a_journal_is_read_in_pages_to_its_end(
-    store, listed_max: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(view_tools, "LISTED_MAX", listed_max)
+def test_a_journal_is_read_in_pages_to_its_end(store) -> None:
     look.run("r", "lamps")
 
     async def work() -> list[int]:
@@ -311,15 +307,52 @@ def test_runs_are_resources(store) -> None:
 # -- acting ------------------------------------------------------------------------------------
 
 
+def test_a_tool_takes_what_its_action_declares(store) -> None:
+    declared = {it.name: it for it in holdfast.adapters.actions()}
+
+    async def work() -> None:
+        async with assistant(store, "ana") as ask_it:
+            tools = (await ask_it.client.list_tools()).tools
+            acts = {tool.name: tool for tool in tools if tool.name in ACTING}
+            assert acts.keys() == {
+                it.name for it in declared.values() if it.role == "operator" and not it.only_local
+            }
+            for name, tool in acts.items():
+                asked = {it.name: it for it in declared[name].parameters}
+                shown = tool.input_schema["properties"]
+                assert shown.keys() == asked.keys()
+                assert tool.description.startswith(declared[name].help)
+                assert all(it["description"] for it in shown.values()), name
+                needed = {it.name for it in asked.values() if it.is_required}
+                assert needed <= {*tool.input_schema.get("required", ())}
+
+    asyncio.run(work())
+
+
+def test_a_run_is_forked_and_rolled_back_when_that_is_confirmed(store) -> None:
+    look.run("r", "lamps")
+
+    async def work() -> None:
+        async with assistant(store, "ana") as ask_it:
+            made = await ask_it("fork", run_id="r", new_run_id="f", before="ms.search")
+            assert made["did"]["run_id"] == "f"
+            told = await ask_it("rollback", run_id="r", reason="a test")
+            assert told["did"]["status"] == "rolled_back"
+            unsure = await ask_it.refused("settle", run_id="f", step="x", outcome="not_done")
+            assert "ConfirmationRequired" in unsure
+
+    asyncio.run(work())
+
+
 def test_a_doubt_is_settled_with_its_actor(store) -> None:
     with pytest.raises(RunHeld):
         charge.run("r", 3)
 
     async def work() -> None:
         async with assistant(store, "ana") as ask_it:
-            held = await ask_it("list_runs", held="in_doubt")
+            held = await ask_it("list_runs", held_reason="in_doubt")
             assert held["runs"][0]["run_id"] == "r"
-            done = await ask_it("settle", run_id="r", step="ms.pay", outcome="done", value="paid")
+            done = await ask_it("settle", run_id="r", step="ms.pay", outcome="done", result="paid")
             assert "settled" in done["did"]["did"]
 
     asyncio.run(work())
@@ -485,7 +518,7 @@ def test_the_command_serves_a_store_over_stdio(tmp_path: Path) -> None:
         acting = served(tmp_path, "--allow-actions", "--actor", "ana")
         async with Client(acting) as client:
             ask_it = Assistant(client)
-            await ask_it("settle", run_id="doubt", step="ms.pay", outcome="done", value="paid")
+            await ask_it("settle", run_id="doubt", step="ms.pay", outcome="done", result="paid")
 
     asyncio.run(work())
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
