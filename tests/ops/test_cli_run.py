@@ -349,7 +349,7 @@ def test_a_newer_version_that_does_not_fit_ends_the_command(holdfast: Command):
 def test_a_fork_checks_its_input_against_a_module(holdfast: Command):
     given = '{"order": {"number": 1, "name": "ab"}}'
     assert holdfast("run", "tests.ops.agent:priced", "r", "--input", given).returncode == 0
-    fork = ["fork", "r", "s", "--before", "first", "--module", "tests.ops.agent", "--json"]
+    fork = ["fork", "r", "s", "--before", "first", "--app", "tests.ops.agent", "--json"]
     refused = holdfast(*fork, "--input", '{"order": {"number": "x", "name": "ab"}}')
     assert refused.returncode == 2, refused.stdout
     assert "--input: order" in json.loads(refused.stdout)["error"]["message"]

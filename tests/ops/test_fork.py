@@ -195,7 +195,7 @@ def test_an_input_that_was_not_checked_is_said_and_can_be_given_anew(
         assert "Its input was not checked" in cli(*WRONG).output
         told = json.loads(cli(*WRONG, "--json").stdout)
         assert told["fork"]["input_checked"] is False
-        missing = cli(*WRONG, "--module", "tests.ops.test_text")
+        missing = cli(*WRONG, "--app", "tests.ops.test_text")
         assert (missing.exit_code, "no flow 'fk.add'" in missing.output) == (2, True)
     with pytest.raises(RunFailed):
         add.run("b", "seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -27,9 +27,10 @@ SUPPLIED = ("actor", "wait_s", "expected_version")
 """What the front knows itself: who decides, how long it waits, and on which version of the run."""
 
 
-def says(text: str) -> Meta:
-    """Return the annotation that says what a parameter is, in a sentence."""
-    return Meta(description=text)
+def says(text: str, word: str = "") -> Meta:
+    """Return the annotation that says what a parameter is, in a sentence; `word` stands for a value of
+    it in the usage of a command."""
+    return Meta(description=text, extra={"word": word} if word else None)
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class Parameter(msgspec.Struct, frozen=True):
     name: str
     type: Any
     default: Any = inspect.Parameter.empty
+    is_positional: bool = False
 
     @property
     def is_required(self) -> bool:
@@ -47,8 +49,23 @@ class Parameter(msgspec.Struct, frozen=True):
     @property
     def help(self) -> str:
         """What it is, in a sentence."""
-        found = [it.description for it in _metas(self.type) if it.description]
-        return found[-1] if found else ""
+        return next((it.description for it in self._said if it.description), "")
+
+    @property
+    def word(self) -> str:
+        """What stands for a value of it in the usage of a command."""
+        words = [it.extra["word"] for it in self._said if it.extra and "word" in it.extra]
+        return str(words[0]) if words else self.name.upper()
+
+    @property
+    def kinds(self) -> frozenset[Any]:
+        """The plain types that it may have: `str`, `int`, a Literal, …"""
+        return frozenset(_kinds(self.type))
+
+    @property
+    def _said(self) -> list[Meta]:
+        metadata = getattr(self.type, "__metadata__", ())
+        return [it for it in reversed(metadata) if isinstance(it, Meta)]
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -94,21 +111,24 @@ class Action(msgspec.Struct, frozen=True):
     def parameters(self) -> tuple[Parameter, ...]:
         """What a front asks for, the subject first."""
         found: list[Parameter] = []
-        for name, (type_, default) in _declared(self.method).items():
-            form = _form(type_)
-            if form is not None:
-                found += map(_of_form, msgspec.structs.fields(form))
-            elif name in self.seen:
-                found.append(Parameter(name, _without_none(type_)))
-            else:
-                found.append(Parameter(name, type_, default))
+        for declared in _declared(self.method).values():
+            form = _form(declared.type)
+            found += [declared] if form is None else map(_of_form, msgspec.structs.fields(form))
         return tuple(found)
+
+    @property
+    def remote_parameters(self) -> tuple[Parameter, ...]:
+        """The same for those who decide from afar: what says what they have seen is required."""
+        return tuple(
+            Parameter(it.name, _without_none(it.type)) if it.name in self.seen else it
+            for it in self.parameters
+        )
 
     def perform(self, store: Any, given: Mapping[str, Any], **supplied: Any) -> Any:
         """Call the method of a store with what was asked for, by name, and what the front supplies."""
         arguments = {name: it for name, it in supplied.items() if self.takes(name)}
-        for name, (type_, _) in _declared(self.method).items():
-            form = _form(type_)
+        for name, parameter in _declared(self.method).items():
+            form = _form(parameter.type)
             if form is not None:
                 fields = {it: given[it] for it in form.__struct_fields__ if it in given}
                 arguments[name] = form(**fields).value(store, given)
@@ -149,8 +169,8 @@ _PLAIN = (None, False, "", inspect.Parameter.empty)
 
 
 @functools.cache
-def _declared(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Return type and default of each parameter that a front asks for."""
+def _declared(method: Callable[..., Any]) -> dict[str, Parameter]:
+    """Return the parameters of a method that a front asks for."""
     asked = {
         name: it
         for name, it in inspect.signature(method).parameters.items()
@@ -161,7 +181,12 @@ def _declared(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     globals_: dict[str, Any] = getattr(method, "__globals__", {})
     hints = get_type_hints(holder, globals_, include_extras=True)
     return {
-        name: (hints[name], it.default if it.default in _PLAIN else UNSET)
+        name: Parameter(
+            name,
+            hints[name],
+            it.default if it.default in _PLAIN else UNSET,
+            it.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        )
         for name, it in asked.items()
     }
 
@@ -174,12 +199,18 @@ def _form(type_: Any) -> Any:
 
 def _of_form(field: msgspec.structs.FieldInfo) -> Parameter:
     if field.required:
-        return Parameter(field.name, field.type)
+        return Parameter(field.name, field.type, is_positional=True)
     return Parameter(field.name, field.type, field.default)
 
 
-def _metas(type_: Any) -> list[Meta]:
-    return [it for it in getattr(type_, "__metadata__", ()) if isinstance(it, Meta)]
+def _kinds(type_: Any) -> Iterator[Any]:
+    if get_origin(type_) is Annotated:
+        yield from _kinds(get_args(type_)[0])
+    elif get_origin(type_) in (Union, types.UnionType):
+        for each in get_args(type_):
+            yield from _kinds(each)
+    else:
+        yield type_
 
 
 def _without_none(type_: Any) -> Any:

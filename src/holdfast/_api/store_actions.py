@@ -44,9 +44,12 @@ Number = Annotated[int, Meta(ge=0, le=2**53)]
 Few = Annotated[int, Meta(ge=1, le=10**9)]
 Period = Text | Annotated[float, Meta(ge=0)]
 RunId = Annotated[Id, says("The run.")]
-Reason = Annotated[str, Meta(max_length=10_000, description="Why, for those who read the journal.")]
+LongText = Annotated[str, Meta(max_length=10_000)]
+Reason = Annotated[LongText, says("Why, for those who read the journal.", "TEXT")]
 Name = Annotated[Text, says("Its name, as `questions` shows it.")]
-ExpectedNumber = Annotated[Number | None, says("Only if this is the number of the question now.")]
+ExpectedNumber = Annotated[
+    Number | None, says("Only if this is the number of the question now.", "NUMBER")
+]
 
 
 class OutcomeForm(msgspec.Struct, kw_only=True):
@@ -60,9 +63,7 @@ class OutcomeForm(msgspec.Struct, kw_only=True):
         ),
     ]
     result: Annotated[Any, says("With `done`: the result, as JSON.")] = None
-    reason: Annotated[
-        str, Meta(max_length=10_000, description="With `failed`: why; the flow gets it.")
-    ] = ""
+    reason: Annotated[LongText, says("With `failed`: why; the flow gets it.")] = ""
     confirm: Annotated[bool, says("Confirm `not_done`, which executes the effect.")] = False
 
     def value(self, _store: Any, given: Mapping[str, Any]) -> Done[Any] | NotDone | Failed:
@@ -83,10 +84,10 @@ class BudgetForm(msgspec.Struct, kw_only=True):
     """New limits, as a whole; those that are not given stay."""
 
     usd: Annotated[
-        Annotated[float, Meta(ge=0, le=1e12)] | None, says("The new limit in dollars.")
+        Annotated[float, Meta(ge=0, le=1e12)] | None, says("The new limit in dollars.", "DOLLARS")
     ] = None
-    tokens: Annotated[Number | None, says("The new limit of tokens.")] = None
-    steps: Annotated[Number | None, says("The new limit of executed attempts.")] = None
+    tokens: Annotated[Number | None, says("The new limit of tokens.", "NUMBER")] = None
+    steps: Annotated[Number | None, says("The new limit of executed attempts.", "NUMBER")] = None
     wall: Annotated[Text | float | None, says("The new limit of time since it began.")] = None
 
     def value(self, _store: Any, _given: Mapping[str, Any]) -> Budget:
@@ -97,16 +98,18 @@ class BudgetForm(msgspec.Struct, kw_only=True):
 class QueueForm(msgspec.Struct, kw_only=True):
     """What a queue allows; what is not given stays, null takes a limit away."""
 
-    name: Annotated[Id, says("The queue.")]
+    name: Annotated[Id, says("The queue.", "QUEUE")]
     concurrency: Annotated[
-        Few | UnsetType | None, says("Runs at work at one time, in all workers.")
+        Few | UnsetType | None, says("Runs at work at one time, in all workers.", "N|none")
     ] = UNSET
     concurrency_per_key: Annotated[
-        Few | UnsetType | None, says("The same for runs that share a limit key.")
+        Few | UnsetType | None, says("The same for runs that share a limit key.", "N|none")
     ] = UNSET
-    rate: Annotated[Few | UnsetType | None, says("Runs begun in any one `period`.")] = UNSET
+    rate: Annotated[Few | UnsetType | None, says("Runs begun in any one `period`.", "N|none")] = (
+        UNSET
+    )
     rate_per_key: Annotated[
-        Few | UnsetType | None, says("The same for runs that share a limit key.")
+        Few | UnsetType | None, says("The same for runs that share a limit key.", "N|none")
     ] = UNSET
     period: Annotated[Period | UnsetType, says("The period of the rates; 1m at first.")] = UNSET
     paused: Annotated[bool | UnsetType, says("Whether workers take nothing from it.")] = UNSET
@@ -193,7 +196,7 @@ class Acting:
         ] = None,
         expected_version: str | None = None,
     ) -> Answer:
-        """Resume a run that failed or is held."""
+        """Resume a failed or held run."""
         from holdfast._operator.act import run_decisions
 
         return run_decisions.resume(
@@ -280,14 +283,14 @@ class Acting:
         value: Annotated[Any, says("What the run receives, as JSON.")] = None,
         *,
         signal_id: Annotated[
-            Text | None, says("Sent again under this id, it is delivered once.")
+            Text | None, says("Sent again under this id, it is delivered once.", "ID")
         ] = None,
         actor: str | None = None,
         expected_version: str | None = None,
     ) -> Sent:
-        """Send a signal to a run, which takes it with wait_for_signal(name).
+        """Send a signal to a run.
 
-        One that comes early is kept.
+        The run takes it with `wait_for_signal(name)`. One that comes early is kept.
         """
         from holdfast._operator.act import message_actions
 
@@ -323,14 +326,15 @@ class Acting:
         run_id: RunId,
         name: Annotated[Text, says("The name of the question, or the step of the approval.")],
         *,
-        reason: Annotated[
-            str, Meta(max_length=10_000, description="Why; the flow gets it with Rejected.")
-        ] = "",
+        reason: Annotated[LongText, says("Why; the flow gets it with Rejected.", "TEXT")] = "",
         actor: str,
         expected_number: ExpectedNumber = None,
         expected_version: str | None = None,
     ) -> Answered:
-        """Reject a question or an approval: the flow gets Rejected."""
+        """Reject a question or an approval.
+
+        The flow gets Rejected.
+        """
         from holdfast._operator.act import message_actions
 
         return message_actions.reject(
@@ -348,14 +352,16 @@ class Acting:
         run_id: RunId,
         step: Annotated[Text, says("The step of the approval.")],
         *,
-        digest: Annotated[Text | None, says("Only if this is the digest of the arguments.")] = None,
+        digest: Annotated[
+            Text | None, says("Only if this is the digest of the arguments.", "HEX")
+        ] = None,
         actor: str,
         expected_number: ExpectedNumber = None,
         expected_version: str | None = None,
     ) -> Answered:
-        """Approve one call of an effect, with exactly the arguments that are stored.
+        """Approve one call of an effect.
 
-        It counts once. With the `digest` of other arguments it is StaleView.
+        It is approved once, with exactly the arguments that are stored. With the `digest` of other arguments it is StaleView.
         """
         from holdfast._operator.act import message_actions
 
@@ -379,9 +385,10 @@ class Acting:
         actor: str | None = None,
         expected_version: str | None = None,
     ) -> Answer:
-        """Set new limits of a run's budget, and resume it if it was held for the budget.
+        """Set new limits of a run's budget.
 
-        The budget is that of its root. Limits that `budget` does not give stay.
+        The budget is that of its root. Limits that `budget` does not give stay. Runs that were held
+        for it go on.
         """
         from holdfast._operator.act import budget_limits
 
@@ -397,7 +404,9 @@ class Acting:
         *,
         actor: str | None = None,
         reason: Reason = "",
-        to: Annotated[Text | None, says("Only what came after this step, which stays.")] = None,
+        to: Annotated[
+            Text | None, says("Only what came after this step, which stays.", "STEP")
+        ] = None,
         confirm: Annotated[
             bool,
             says("Confirm that effects which cannot be undone stay as they are."),
@@ -405,7 +414,7 @@ class Acting:
         wait_s: float = 10.0,
         expected_version: str | None = None,
     ) -> Answer:
-        """Undo what a run did, the last effect first.
+        """Undo a run's effects, the last one first.
 
         Performed here if this process has the flow, else by one that has. What has no undo must be
         confirmed, else this raises ConfirmationRequired.
@@ -437,12 +446,12 @@ class Acting:
         run_id: RunId,
         new_run_id: Annotated[Text, says("The id of the new run.")],
         *,
-        before: Annotated[Text, says("The first call that is made anew.")],
+        before: Annotated[Text, says("The first call that is made anew.", "STEP")],
         input: Annotated[
-            Mapping[str, Any] | None, says("An object: these inputs are others.")
+            Mapping[str, Any] | None, says("An object: these inputs are others.", "JSON")
         ] = None,
         state: Annotated[
-            Any, says("The state with which the turn of `before` begins.")
+            Any, says("The state with which the turn of that step begins.", "JSON")
         ] = NOT_GIVEN,
         results: Annotated[
             Mapping[str, Any] | None,
@@ -452,7 +461,7 @@ class Acting:
         confirm: Annotated[bool, says("Confirm that effects may be executed again.")] = False,
         expected_version: str | None = None,
     ) -> Fork:
-        """Make a new run of an old one, which goes on from before a step.
+        """Start a new run from a step of another run.
 
         Outcomes from before that step come along. Raises ConfirmationRequired if effects would be
         executed again, unless `confirm` says so.
@@ -512,7 +521,7 @@ class Acting:
 
     @action("admin")
     def pause_queue(
-        self, name: Annotated[Id, says("The queue.")], *, actor: str | None = None
+        self, name: Annotated[Id, says("The queue.", "QUEUE")], *, actor: str | None = None
     ) -> None:
         """Pause a queue: workers take no more runs from it."""
         from holdfast._operator.act import queue_admin
@@ -521,7 +530,7 @@ class Acting:
 
     @action("admin")
     def resume_queue(
-        self, name: Annotated[Id, says("The queue.")], *, actor: str | None = None
+        self, name: Annotated[Id, says("The queue.", "QUEUE")], *, actor: str | None = None
     ) -> None:
         """Resume a queue: workers take runs from it again."""
         from holdfast._operator.act import queue_admin
@@ -544,7 +553,10 @@ class Acting:
 
     @action("admin", only_local="it is decided where the files of the store can be looked at")
     def accept_data_loss(self, *, actor: str | None = None) -> str:
-        """Accept a store that lost acknowledged records; says what was accepted."""
+        """Accept that the store lost commits.
+
+        Effects are unblocked by it. Returns what was accepted.
+        """
         from holdfast._operator.read import audit_log
 
         who = actor_or_user(actor)

@@ -318,7 +318,7 @@ def test_a_tool_takes_what_its_action_declares(store) -> None:
                 it.name for it in declared.values() if it.role == "operator" and not it.only_local
             }
             for name, tool in acts.items():
-                asked = {it.name: it for it in declared[name].parameters}
+                asked = {it.name: it for it in declared[name].remote_parameters}
                 shown = tool.input_schema["properties"]
                 assert shown.keys() == asked.keys()
                 assert tool.description.startswith(declared[name].help)

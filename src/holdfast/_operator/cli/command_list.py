@@ -47,16 +47,6 @@ SHORT = {
     "trends": "Show latency, cost and errors over time.",
     "questions": "List open questions and approvals, oldest first.",
     "doctor": "Find problems of a store or of a run.",
-    "resume": "Resume a failed or held run, or many of them.",
-    "pause": "Hold a run until somebody resumes it.",
-    "settle": "Settle an effect that is in doubt.",
-    "answer": "Answer a question of a run.",
-    "approve": "Approve one call of an effect.",
-    "reject": "Reject a question or an approval.",
-    "signal": "Send a signal to a run.",
-    "set-budget": "Set new limits of a run's budget.",
-    "rollback": "Undo a run's effects, the last one first.",
-    "fork": "Start a new run from a step of another run.",
 }
 """What the list of commands says of those whose first sentence is longer than its line."""
 

@@ -45,7 +45,7 @@ def let_complete(command: click.Command) -> None:
         for each in command.commands.values():
             let_complete(each)
     for parameter in command.params:
-        find = _FINDS.get(parameter.name or "")
+        find = _FINDS.get(parameter.name or "") or _FINDS.get((parameter.metavar or "").lower())
         if find is not None and type(parameter.type) is type(click.STRING):
             parameter.type = Known(find)
 

@@ -15,20 +15,15 @@ from holdfast._engine.decisions.control import Stopped
 from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
-from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed
-from holdfast._features.budgets.model import Budget
 from holdfast._features.drift.comparison import ResumePreview
 from holdfast._operator.act import (
     action_result,
-    budget_limits,
-    cancellation,
     queue_admin,
-    run_decisions,
     run_rollback,
 )
 from holdfast._operator.cli.child_process import module_named
 from holdfast._operator.cli.exit_codes import BUSY, CANCELLED, ERROR, FAILED, HELD, OK
-from holdfast._operator.cli.session import DurationType, Session, command
+from holdfast._operator.cli.session import Session, command, takes
 from holdfast._operator.read import resume_preview
 from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._operator.text import count
@@ -48,29 +43,21 @@ def add_to(group: click.Group) -> None:
     command(group, "rollback", acts=True)(_rollback)
 
 
-@click.argument("run_id")
-@click.argument("step")
+@takes("settle", but=("outcome", "result", "reason", "confirm"))
 @click.option("--done", metavar="JSON", help="It happened; this is its result.")
 @click.option("--not-done", is_flag=True, help="It did not happen: it will be executed.")
 @click.option("--fail", metavar="REASON", help="Give it up: the flow gets StepFailed.")
 def _settle(
-    session: Session,
-    run_id: str,
-    step: str,
-    done: str | None,
-    not_done: bool,
-    fail: str | None,
-    actor: str,
+    session: Session, done: str | None, not_done: bool, fail: str | None, **asked: Any
 ) -> None:
-    """Settle an effect that is in doubt.
-
-    STEP is the step key, as `holdfast explain RUN_ID` shows it. Say exactly one of --done, --not-done
+    """STEP is the step key, as `holdfast explain RUN_ID` shows it. Say exactly one of --done, --not-done
     and --fail. The result given to --done is plain JSON; a result of a class of yours is settled from
     Python: store.settle(run_id, step, Done(value), actor=…).
     """
-    decision = _decision(done, fail, not_done=not_done)
+    run_id, step = asked["run_id"], asked["step"]
+    outcome = _outcome(done, fail, not_done=not_done)
     try:
-        answer = run_decisions.settle(session.store(), run_id, step, decision, actor=actor)
+        answer = session.act("settle", {**asked, **outcome})
     except UsageError as error:
         key = _similar_step(session, run_id, step)
         if key is None:
@@ -89,12 +76,14 @@ def _similar_step(session: Session, run_id: str, step: str) -> str | None:
     return keys[0] if len(keys) == 1 else None
 
 
-def _decision(done: str | None, fail: str | None, *, not_done: bool) -> run_decisions.Decision:
+def _outcome(done: str | None, fail: str | None, *, not_done: bool) -> dict[str, Any]:
     if (done is not None) + (fail is not None) + not_done != 1:
         raise UsageError("say exactly one of --done JSON, --not-done and --fail REASON")
     if done is not None:
-        return Done(parsed("--done", done))
-    return NOT_DONE if fail is None else Failed(fail)
+        return {"outcome": "done", "result": parsed("--done", done)}
+    if fail is not None:
+        return {"outcome": "failed", "reason": fail}
+    return {"outcome": "not_done", "confirm": True}
 
 
 def parsed(option: str, text: str, like: str = "") -> Any:
@@ -112,6 +101,7 @@ def parsed(option: str, text: str, like: str = "") -> Any:
         ) from None
 
 
+@takes("resume", but=("run_id", "drift"))
 @click.argument("run_id", required=False)
 @click.option("--queue", metavar="NAME", help="Many together: of this queue.")
 @click.option("--flow", metavar="NAME", help="Many together: of this flow.")
@@ -124,18 +114,11 @@ def parsed(option: str, text: str, like: str = "") -> Any:
     "what still does not fit is held again.",
 )
 @click.option("--yes", is_flag=True, help="Many together: do not ask.")
-@click.option("--accept-change", is_flag=True, help="Go on with code that was changed meanwhile.")
 @click.option("--keep", is_flag=True, help="Held for drift: keep the recorded results.")
 @click.option(
     "--redo",
     is_flag=True,
     help="Held for drift: execute again what the change concerns, and the rest.",
-)
-@click.option(
-    "--confirm",
-    is_flag=True,
-    help="Confirm what concerns effects: execute again one that may have happened; with "
-    "--accept-change, leave out one that has happened, or execute a new one before it.",
 )
 @click.option(
     "--dry-run",
@@ -165,7 +148,7 @@ def _resume(
     app: str | None,
     actor: str,
 ) -> int | None:
-    """Resume a run that failed or is held; or all failed, quarantined or diverged runs together.
+    """Without RUN_ID: all failed, quarantined or diverged runs together.
 
     When many runs are resumed together, a run that needs a decision of its own (such as an effect
     that may have happened) is skipped and reported. After a deploy was rolled back or repaired:
@@ -196,14 +179,9 @@ def _resume(
     if dry_run:
         _preview(session, run_id, app)
         return None
-    answer = run_decisions.resume(
-        session.store(),
-        run_id,
-        actor=actor,
-        accept_change=accept_change,
-        confirm=confirm,
-        drift="keep" if keep else "redo" if redo else None,
-    )
+    drift = "keep" if keep else "redo" if redo else None
+    asked = {"run_id": run_id, "accept_change": accept_change, "confirm": confirm, "drift": drift}
+    answer = session.act("resume", {**asked, "actor": actor})
     tell(session, answer, resumed=[], refused=0)
     return None
 
@@ -324,29 +302,15 @@ def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
 # -- set-budget -------------------------------------------------------------------------------
 
 
-@click.argument("run_id")
-@click.option("--usd", type=float, metavar="DOLLARS", help="The new limit in dollars.")
-@click.option("--tokens", type=int, metavar="NUMBER", help="The new limit of tokens.")
-@click.option("--steps", type=int, metavar="NUMBER", help="The new limit of executed attempts.")
-@click.option("--wall", type=DurationType(), help="The new limit of time since it began.")
-def _set_budget(
-    session: Session,
-    run_id: str,
-    usd: float | None,
-    tokens: int | None,
-    steps: int | None,
-    wall: float | None,
-    actor: str,
-) -> None:
-    """Set new limits of a run's budget, and resume it if it was held for the budget.
-
-    A limit is the whole, with what is spent already. Limits that are not given stay as they are. The
-    budget is that of the run at the top of the family; RUN_ID may be any run of it.
+@takes("set_budget")
+def _set_budget(session: Session, **asked: Any) -> None:
+    """A limit is the whole, with what is spent already. Limits that are not given stay as they are. The
+    budget is that of the run at the top of the family; RUN_ID may be any run of it. A run that was held
+    for the budget goes on.
     """
-    if usd is None and tokens is None and steps is None and wall is None:
+    if all(asked[name] is None for name in ("usd", "tokens", "steps", "wall")):
         raise UsageError("say at least one of --usd, --tokens, --steps and --wall")
-    to = Budget(usd=usd, tokens=tokens, steps=steps, wall=wall)
-    tell(session, budget_limits.set_budget(session.store(), run_id, to, actor=actor))
+    tell(session, session.act("set_budget", asked))
 
 
 # -- cancel, pause ------------------------------------------------------------------------------
@@ -355,43 +319,22 @@ def _set_budget(
 _ENDED = {"completed": OK, "failed": FAILED, "rolled_back": CANCELLED, "cancelled": CANCELLED}
 
 
-_reason = click.option("--reason", default="", help="Why, for those who read the journal.")
-_wait = click.option(
-    "--wait",
-    "wait_s",
-    type=DurationType(),
-    default=f"{cancellation.PATIENCE_S:.0f}s",
-    show_default=True,
-    help="How long to wait for the process that has the run.",
-)
-
-
-@click.argument("run_id")
-@_reason
-@_wait
-def _cancel(session: Session, run_id: str, reason: str, wait_s: float, actor: str) -> int:
-    """Cancel a run, and its children with it.
-
-    What is executing at this moment comes to its end and is recorded. The answer is the truth: the
+@takes("cancel")
+def _cancel(session: Session, **asked: Any) -> int:
+    """What is executing at this moment comes to its end and is recorded. The answer is the truth: the
     run is cancelled; or it had ended before (exit code 0 if it completed, 8 if it was rolled back);
     or the cancel is pending: 5 if a live process still has the run, 3 if an effect is in doubt and
     has to be settled first.
     """
-    answer = cancellation.cancel(session.store(), run_id, actor=actor, reason=reason, wait_s=wait_s)
-    return _tell(session, answer, f"Run {run_id} is cancelled")
+    return _tell(session, session.act("cancel", asked), f"Run {asked['run_id']} is cancelled")
 
 
-@click.argument("run_id")
-@_reason
-@_wait
-def _pause(session: Session, run_id: str, reason: str, wait_s: float, actor: str) -> int:
-    """Hold a run until somebody resumes it.
-
-    What is executing at this moment comes to its end and is recorded. Children go on. Signals and
+@takes("pause")
+def _pause(session: Session, **asked: Any) -> int:
+    """What is executing at this moment comes to its end and is recorded. Children go on. Signals and
     answers that come meanwhile are kept. Exit code 5: asked for, and a live process still has it.
     """
-    answer = cancellation.pause(session.store(), run_id, actor=actor, reason=reason, wait_s=wait_s)
-    return _tell(session, answer, f"Run {run_id} is paused")
+    return _tell(session, session.act("pause", asked), f"Run {asked['run_id']} is paused")
 
 
 def _tell(session: Session, answer: Stopped, done: str) -> int:
@@ -435,32 +378,16 @@ def _code(answer: Stopped) -> int:
 # -- rollback -----------------------------------------------------------------------------------
 
 
-@click.argument("run_id")
-@click.option("--to", metavar="STEP", help="Only what came after this step, which stays.")
-@click.option("--reason", default="", help="Why, for those who read the journal.")
+@takes("rollback")
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and undo nothing.")
-@click.option(
-    "--confirm", is_flag=True, help="Confirm that effects which cannot be undone stay as they are."
-)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def _rollback(
-    session: Session,
-    run_id: str,
-    to: str | None,
-    reason: str,
-    dry_run: bool,
-    confirm: bool,
-    yes: bool,
-    actor: str,
-) -> int:
-    """Undo what a run did, the last effect first.
-
-    The undo functions of its effects are called by a process that has the flow. With --to, what
+def _rollback(session: Session, dry_run: bool, yes: bool, **asked: Any) -> int:
+    """The undo functions of its effects are called by a process that has the flow. With --to, what
     came after that step is undone, and the run is held (paused) until somebody resumes it: then the
     rest is executed anew.
     """
-    store = session.store()
-    plan = run_rollback.preview_rollback(store, run_id, to)
+    run_id, confirm = asked["run_id"], asked["confirm"]
+    plan = run_rollback.preview_rollback(session.store(), run_id, asked["to"])
     if dry_run:
         if session.as_json:
             session.answer(preview=plan, answer=None, next=[])
@@ -476,8 +403,7 @@ def _rollback(
         session.say("Nothing was changed.")
         return OK
     # Only what was shown is confirmed: the run may have executed more effects meanwhile.
-    meant = confirm or plan.confirm
-    answer = run_rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=meant)
+    answer = session.act("rollback", {**asked, "confirm": confirm or plan.confirm})
     run = run_line(session, run_id)
     go_on = [run] if answer.goes_on and run is not None else []
     if session.as_json:

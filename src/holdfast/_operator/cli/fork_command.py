@@ -11,7 +11,7 @@ from holdfast._engine.journal.fork_history import NOT_GIVEN
 from holdfast._operator.act import fork
 from holdfast._operator.cli.child_process import module_named, typed_arguments
 from holdfast._operator.cli.decision_commands import OBJECT, parsed, run_line
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import Session, command, takes
 from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count
 from holdfast._runtime import registry
@@ -23,45 +23,38 @@ def add_to(group: click.Group) -> None:
     command(group, "fork", acts=True)(_fork)
 
 
-@click.argument("run_id")
-@click.argument("new_run_id")
-@click.option("--before", metavar="STEP", required=True, help="The first call that is made anew.")
-@click.option("--input", "input_", metavar="JSON", help="An object: these inputs are others.")
+@takes("fork", but=("results",))
 @click.option(
-    "--module",
+    "--app",
     metavar="MODULE",
-    help="Where the flow is, as for `holdfast run`: --input is checked against its annotations.",
+    help="The module (or file) with the flow: --input is checked against its annotations.",
 )
-@click.option("--state", metavar="JSON", help="The state with which the turn of STEP begins.")
 @click.option(
     "--result", "results", metavar="STEP=JSON", multiple=True, help="This step gave something else."
 )
 @click.option("--dry-run", is_flag=True, help="List the effects that it may repeat; fork nothing.")
-@click.option("--confirm", is_flag=True, help="Confirm that effects may be executed again.")
 def _fork(
     session: Session,
     run_id: str,
     new_run_id: str,
     before: str,
-    input_: str | None,
-    module: str | None,
+    input: str | None,
+    app: str | None,
     state: str | None,
     results: tuple[str, ...],
     dry_run: bool,
     confirm: bool,
     actor: str,
 ) -> int | None:
-    """Make a new run of an old one, which goes on from before a step.
-
-    STEP is a step key, as `holdfast show RUN_ID` tells it, or a turn such as turns[11]. What was
+    """STEP is a step key, as `holdfast show RUN_ID` tells it, or a turn such as turns[11]. What was
     recorded before it comes along and is not executed again; effects that the new run may execute
     again are listed, and have to be confirmed. Values are plain JSON; a value of a class of yours is
-    given from Python: store.fork(…), or as --input with --module.
+    given from Python: store.fork(…), or as --input with --app.
     """
     store = session.store()
-    given = _object(input_)
+    given = _object(input)
     checked = None if given is None else False
-    flow = _flow(module, existing_row(store, run_id).flow)
+    flow = _flow(app, existing_row(store, run_id).flow)
     if given is not None and flow is not None:
         given, checked = typed_arguments(flow, given), True
     planned = fork.plan_fork(
@@ -84,13 +77,13 @@ def _fork(
     return None
 
 
-def _flow(module: str | None, name: str) -> Any:
+def _flow(app: str | None, name: str) -> Any:
     """Return the flow of the run, if its code is at hand."""
-    if module is not None:
-        module_named(module)
+    if app is not None:
+        module_named(app)
     flow = registry.flows.get(name)
-    if flow is None and module is not None:
-        raise UsageError(f"--module {module}: it has no flow {name!r}, which the run is of")
+    if flow is None and app is not None:
+        raise UsageError(f"--app {app}: it has no flow {name!r}, which the run is of")
     return flow
 
 
@@ -156,7 +149,7 @@ def _tell(session: Session, made: fork.Fork) -> None:
     if made.input_checked is False:
         session.say(
             "Its input was not checked: the code of its flow is not at hand. If the input does not "
-            "fit, the run fails. To have it checked, give --module.",
+            "fit, the run fails. To have it checked, give --app.",
             "yellow",
         )
     if go_on is None:

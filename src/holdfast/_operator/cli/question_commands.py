@@ -12,7 +12,7 @@ from holdfast._engine.decisions.command_lines import command as command_line
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._operator.act import message_actions
 from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block
-from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.session import Session, command, takes
 from holdfast._operator.explain.open_waits import other_names, similar_questions
 from holdfast._operator.read import question_views, readable_values
 from holdfast._operator.read.answer_schema import misfit, type_in_words, wants_text
@@ -105,19 +105,16 @@ def _arguments(question: QuestionView) -> str:
 # -- answering ---------------------------------------------------------------------------------
 
 
-@click.argument("run_id")
-@click.argument("name")
-@click.argument("value")
-def _answer(session: Session, run_id: str, name: str, value: str, actor: str) -> None:
-    """Answer a question of a run.
-
-    NAME is the name of the question, as `holdfast questions` shows it. VALUE is JSON; a string or a
+@takes("answer")
+def _answer(session: Session, value: str, **asked: Any) -> None:
+    """NAME is the name of the question, as `holdfast questions` shows it. VALUE is JSON; a string or a
     date needs no quotes, and may have them. The first answer counts.
     """
-    store = session.store()
-    asked = question_views.questions(store, run_id=run_id, limit=10_000, plain=True)
-    question = next((it for it in asked if it.name == name), None)
-    told = message_actions.answer(store, run_id, name, read(value, question), actor=actor)
+    open_ones = question_views.questions(
+        session.store(), run_id=asked["run_id"], limit=10_000, plain=True
+    )
+    question = next((it for it in open_ones if it.name == asked["name"]), None)
+    told = session.act("answer", {**asked, "value": read(value, question)})
     _tell(session, told, "answer", value, values=3)
 
 
@@ -138,28 +135,18 @@ def read(text: str, question: QuestionView | None) -> Any:
     return value if fits or misfit(text, None, question.schema) is not None else text
 
 
-@click.argument("run_id")
-@click.argument("step")
-@click.option("--digest", metavar="HEX", help="Only if this is the digest of the arguments.")
+@takes("approve")
 @click.option("--yes", is_flag=True, help="Do not show the arguments and ask first.")
-def _approve(
-    session: Session,
-    run_id: str,
-    step: str,
-    digest: str | None,
-    yes: bool,
-    actor: str,
-) -> int | None:
-    """Approve one call of an effect, with exactly the arguments that are stored.
-
-    Without --digest (which `holdfast questions` prints) they are shown, and you are asked. Without a
-    terminal, and with --json, give --digest or --yes.
+def _approve(session: Session, digest: str | None, yes: bool, **asked: Any) -> int | None:
+    """It is approved with exactly the arguments that are stored. Without --digest (which `holdfast
+    questions` prints) they are shown, and you are asked. Without a terminal, and with --json, give
+    --digest or --yes.
     """
+    run_id, step = asked["run_id"], asked["step"]
     store = session.store()
     if digest is None and not yes:
         digest = ""  # What was not shown is not approved.
-        asked = question_views.questions(store, run_id=run_id, limit=10_000, plain=True)
-        for question in asked:
+        for question in question_views.questions(store, run_id=run_id, limit=10_000, plain=True):
             if question.kind == "approval" and question.name == step.removeprefix(APPROVE):
                 if not session.as_json:
                     _print_question(session, question, store.now_us())
@@ -168,42 +155,27 @@ def _approve(
         instead = f"--digest DIGEST, which `{shows}` shows, or --yes"
         if digest and not session.confirmed(f"Approve {step}?", instead):
             return None
-    given = message_actions.approve(store, run_id, step, digest=digest, actor=actor)
-    _tell(session, given, "approve")
+    _tell(session, session.act("approve", {**asked, "digest": digest}), "approve")
     return None
 
 
-@click.argument("run_id")
-@click.argument("name")
-@click.option("--reason", default="", help="Why; the flow gets it with Rejected.")
-def _reject(session: Session, run_id: str, name: str, reason: str, actor: str) -> None:
-    """Reject a question or an approval: the flow gets Rejected.
-
-    NAME is the name of the question, or the step of the approval, as `holdfast questions` shows it.
+@takes("reject")
+def _reject(session: Session, **asked: Any) -> None:
+    """The flow gets Rejected. NAME is the name of the question, or the step of the approval, as
+    `holdfast questions` shows it.
     """
-    told = message_actions.reject(session.store(), run_id, name, reason=reason, actor=actor)
+    reason = asked["reason"]
+    told = session.act("reject", asked)
     _tell(session, told, "reject", *(("--reason", reason) if reason else ()))
 
 
-@click.argument("run_id")
-@click.argument("name")
-@click.argument("payload", required=False, metavar="[VALUE]")
-@click.option("--signal-id", metavar="ID", help="Sent again under this id, it is delivered once.")
-def _signal(
-    session: Session,
-    run_id: str,
-    name: str,
-    payload: str | None,
-    signal_id: str | None,
-    actor: str,
-) -> None:
-    """Send a signal to a run, which takes it with wait_for_signal(NAME).
-
-    VALUE is JSON; anything else, such as a word, is a string. An early signal is kept.
+@takes("signal")
+def _signal(session: Session, value: str | None, **asked: Any) -> None:
+    """The run takes it with wait_for_signal(NAME). VALUE is JSON; anything else, such as a word, is a
+    string. An early signal is kept.
     """
-    store = session.store()
-    value = None if payload is None else _payload(payload)
-    sent = message_actions.signal(store, run_id, name, value, signal_id=signal_id, actor=actor)
+    store, run_id, name = session.store(), asked["run_id"], asked["name"]
+    sent = session.act("signal", {**asked, "value": None if value is None else _payload(value)})
     other = other_names(store, run_id, "signal", name) if sent.new else None
     if session.as_json:
         session.answer(signal=msgspec.to_builtins(sent), note=other)

@@ -6,13 +6,12 @@ import datetime as dt
 from typing import Any
 
 import click
-import msgspec
 from rich.table import Table
 
 from holdfast._engine.decisions.command_lines import command as command_line
-from holdfast._operator.act import queue_admin, schedule_admin
+from holdfast._operator.act import schedule_admin
 from holdfast._operator.act.schedule_admin import ScheduleView
-from holdfast._operator.cli.session import DurationType, Session, command, os_user, subgroup
+from holdfast._operator.cli.session import Session, command, subgroup, takes
 from holdfast._operator.cli.tables import STYLES, cell, table
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView, WorkerView
@@ -24,9 +23,6 @@ from holdfast.errors import UsageError
 # -- queues -------------------------------------------------------------------------------------
 
 
-COUNT_MAX = 2**31 - 1
-
-
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
     queues = subgroup(
@@ -34,24 +30,15 @@ def add_to(group: click.Group) -> None:
     )
     command(queues, "list", pages=True)(_queues)
     command(queues, "show")(_show)
-    command(queues, "set")(_set)
-    command(queues, "pause")(_pause)
-    command(queues, "resume")(_resume)
+    command(queues, "set", acts=True)(_set)
+    command(queues, "pause", acts=True)(_pause)
+    command(queues, "resume", acts=True)(_resume)
     group.add_command(queues)
     schedules = subgroup("schedules", "List schedules; pause and resume them.", lists=True)
     command(schedules, "list", pages=True)(_schedules)
-    command(schedules, "pause")(_pause_schedule)
-    command(schedules, "resume")(_resume_schedule)
+    command(schedules, "pause", acts=True)(_pause_schedule)
+    command(schedules, "resume", acts=True)(_resume_schedule)
     group.add_command(schedules)
-
-
-def _limit(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """Return the number that an option says; 0 is `none`."""
-    if value is None or value == "none":
-        return None if value is None else 0
-    if not value.isdecimal() or not 0 < int(value) <= COUNT_MAX:
-        raise click.BadParameter("a number above 0, or none for no limit")
-    return int(value)
 
 
 # -- queues ------------------------------------------------------------------------------------
@@ -146,81 +133,34 @@ def _show(session: Session, queue: str) -> None:
     _tell(session, _named(session.store(), queue))
 
 
-@click.argument("queue")
-@click.option(
-    "--concurrency",
-    callback=_limit,
-    metavar="N|none",
-    help="Runs at work at one time, in all workers.",
-)
-@click.option(
-    "--concurrency-per-key",
-    callback=_limit,
-    metavar="N|none",
-    help="The same for runs that share a limit key.",
-)
-@click.option("--rate", callback=_limit, metavar="N|none", help="Runs begun in any one --period.")
-@click.option(
-    "--rate-per-key",
-    callback=_limit,
-    metavar="N|none",
-    help="The same for runs that share a limit key.",
-)
-@click.option("--period", type=DurationType(0.001), help="The period of the rates; 1m at first.")
-def _set(
-    session: Session,
-    queue: str,
-    concurrency: int | None,
-    concurrency_per_key: int | None,
-    rate: int | None,
-    rate_per_key: int | None,
-    period: float | None,
-) -> None:
-    """Set limits of a queue, for every worker at once.
-
-    Limits that are not given stay; `none` removes one. Runs at work go on.
-    """
-    wanted = {
-        "concurrency": concurrency,
-        "per_key": concurrency_per_key,
-        "rate": rate,
-        "per_key_rate": rate_per_key,
-    }
-    changes: dict[str, Any] = {
-        limit: number or None for limit, number in wanted.items() if number is not None
-    }
-    if period is not None:
-        changes["period_us"] = max(1, int(period * 1_000_000))
-    if not changes:
+@takes("set_queue", but=("paused",))
+def _set(session: Session, **asked: Any) -> None:
+    """Limits that are not given stay; `none` removes one. Runs at work go on."""
+    if all(asked[it] is None for it in asked if it not in ("name", "actor")):
         raise UsageError("give at least one limit, such as --concurrency 5")
+    _changed(session, "set_queue", asked)
+
+
+@takes("pause_queue")
+def _pause(session: Session, **asked: Any) -> None:
+    """Runs at work go on."""
+    _changed(session, "pause_queue", asked)
+
+
+@takes("resume_queue")
+def _resume(session: Session, **asked: Any) -> None:
+    _named(session.store(), asked["name"])
+    session.act("resume_queue", asked)
+    _tell(session, _named(session.store(), asked["name"]))
+
+
+def _changed(session: Session, action: str, asked: dict[str, Any]) -> None:
+    """Change a queue, which may be new, and show it."""
     store = session.store(create=True)
     known = {it.name for it in queue_views.queues(store)}
-    limits = queue_views.limits_of(store, queue)
-    queue_admin.set_limits(store, msgspec.structs.replace(limits, **changes), os_user())
-    _tell_new(session, queue, known)
-    _tell(session, _named(store, queue))
-
-
-@click.argument("queue")
-def _pause(session: Session, queue: str) -> None:
-    """Pause a queue: workers take no more runs from it.
-
-    Runs at work go on.
-    """
-    store = session.store(create=True)
-    known = {it.name for it in queue_views.queues(store)}
-    queue_admin.set_paused(store, queue, paused=True, actor=os_user())
-    _tell_new(session, queue, known)
-    _tell(session, _named(store, queue))
-
-
-@click.argument("queue")
-def _resume(session: Session, queue: str) -> None:
-    """Resume a queue: workers take runs from it again."""
-    store = session.store()
-    _named(store, queue)
-    queue_admin.set_paused(store, queue, paused=False, actor=os_user())
-    _tell(session, _named(store, queue))
+    session.act(action, asked)
+    _tell_new(session, asked["name"], known)
+    _tell(session, _named(store, asked["name"]))
 
 
 def _tell_new(session: Session, name: str, known: set[str]) -> None:
@@ -286,13 +226,10 @@ def _at(at: dt.datetime | None) -> str:
     return "never" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-@click.argument("name")
-def _pause_schedule(session: Session, name: str) -> None:
-    """Pause a schedule: it starts no more runs.
-
-    Runs that it started go on.
-    """
-    view = schedule_admin.set_schedule(session.store(), name, paused=True, actor=os_user())
+@takes("pause_schedule")
+def _pause_schedule(session: Session, **asked: Any) -> None:
+    """Runs that it started go on."""
+    view: ScheduleView = session.act("pause_schedule", asked)
     if session.as_json:
         session.answer(schedule=view)
         return
@@ -300,10 +237,9 @@ def _pause_schedule(session: Session, name: str) -> None:
     session.say(f"  {session.pasteable(command_line('schedules resume', view.name))}")
 
 
-@click.argument("name")
-def _resume_schedule(session: Session, name: str) -> None:
-    """Resume a schedule; its catch-up decides about missed times."""
-    view = schedule_admin.set_schedule(session.store(), name, paused=False, actor=os_user())
+@takes("resume_schedule")
+def _resume_schedule(session: Session, **asked: Any) -> None:
+    view: ScheduleView = session.act("resume_schedule", asked)
     if session.as_json:
         session.answer(schedule=view)
     else:

@@ -16,22 +16,27 @@ import contextlib
 import errno
 import functools
 import getpass
+import inspect
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast._api.actions import SUPPLIED, Parameter, declared
+from holdfast._api.handle import PATIENCE_S
+from holdfast._api.store_actions import Acting
 from holdfast._engine.values.durations import LONGEST_US, micros
 from holdfast._operator.cli.command_list import SECTIONS
 from holdfast._operator.cli.exit_codes import DAMAGED, OK, code_of
@@ -292,6 +297,18 @@ class Session:
 
             yield tell
 
+    def act(self, name: str, asked: Mapping[str, Any], *, create: bool = False) -> Any:
+        """Perform an action with what its command was given: see `takes`."""
+        action = declared(name)
+        given = {it.name: asked[it.name] for it in action.parameters if it.name in asked}
+        for it in action.parameters:
+            if it.default is UNSET and given.get(it.name) is None:
+                given[it.name] = UNSET
+            elif given.get(it.name) is NONE:
+                given[it.name] = None
+        supplied = {it: asked[it] for it in SUPPLIED if it in asked}
+        return action.perform(Acting(self.store(create=create)), given, **supplied)
+
     def exit_code(self, code: int = OK) -> int:
         """Return the exit code: what is read from a store that lost commits is never just fine."""
         return DAMAGED if code == OK and self.warning is not None else code
@@ -487,6 +504,86 @@ def no_pager_option(function: Any) -> Any:
     """Add the option that keeps long output from being paged."""
     told = "Print long output at once. Else, on a terminal: HOLDFAST_PAGER, PAGER, or less."
     return click.option("--no-pager", is_flag=True, help=told)(function)
+
+
+def takes(name: str, *, but: Sequence[str] = ()) -> Callable[[F], F]:
+    """Give a command the arguments, the options and the first line of help of an action. Its own
+    docstring follows; `but` are parameters that it asks for in its own way, or not at all."""
+    action = declared(name)
+    names = {it.name for it in action.parameters}
+
+    def add(function: F) -> F:
+        made: Any = function
+        if action.takes("wait_s"):
+            made = _wait(made)
+        for it in reversed(action.parameters):
+            if it.name not in but:
+                made = _asked(it, names)(made)
+        made.__doc__ = f"{action.help}\n\n{inspect.cleandoc(function.__doc__ or '')}".strip()
+        return function
+
+    return add
+
+
+def _asked(asked: Parameter, names: Collection[str]) -> Callable[[Any], Any]:
+    """Return the argument or option of a parameter."""
+    if asked.is_positional:
+        word = asked.word if asked.is_required else f"[{asked.word}]"
+        return click.argument(asked.name, metavar=word, required=asked.is_required)
+    about = re.sub(r"`(\w+)`", lambda it: _flag(it[1]) if it[1] in names else it[0], asked.help)
+    if bool in asked.kinds:
+        return click.option(_flag(asked.name), asked.name, is_flag=True, help=about)
+    return click.option(
+        _flag(asked.name),
+        asked.name,
+        type=_type(asked),
+        metavar=None if {str, float} <= asked.kinds else asked.word,
+        default=asked.default if isinstance(asked.default, str) else None,
+        required=asked.is_required,
+        help=about,
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _type(asked: Parameter) -> Any:
+    if {str, float} <= asked.kinds:
+        return DurationType(0.001 if asked.default is UNSET else 0)
+    if int in asked.kinds:
+        return _LimitType() if asked.default is UNSET else int
+    return float if float in asked.kinds else str
+
+
+COUNT_MAX = 2**31 - 1
+NONE = object()
+"""What the word `none` says: no limit."""
+
+
+class _LimitType(click.types.IntParamType):
+    """A number above 0, or `none`."""
+
+    name = "limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or NONE."""
+        if value == "none":
+            return NONE
+        if not value.isdecimal() or not 0 < int(value) <= COUNT_MAX:
+            self.fail("a number above 0, or none for no limit", param, ctx)
+        return int(value)
+
+
+def _wait(function: Any) -> Any:
+    return click.option(
+        "--wait",
+        "wait_s",
+        type=DurationType(),
+        default=f"{PATIENCE_S:.0f}s",
+        show_default=True,
+        help="How long to wait for the process that has the run.",
+    )(function)
 
 
 class DurationType(click.types.FloatParamType):

@@ -12,7 +12,7 @@ from holdfast._operator.act import garbage_collection, run_files
 from holdfast._operator.act.garbage_collection import Collected
 from holdfast._operator.cli import move_command
 from holdfast._operator.cli.exit_codes import DAMAGED, OK
-from holdfast._operator.cli.session import DurationType, Session, command, subgroup
+from holdfast._operator.cli.session import DurationType, Session, command, subgroup, takes
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.read import audit_log
 from holdfast._operator.read.run_views import verified
@@ -110,14 +110,13 @@ def _restore(session: Session, path: Path) -> None:
         session.say(f"Restored: {target}, from {path}.")
 
 
+@takes("accept_data_loss")
 def _accept_data_loss(session: Session, actor: str) -> int:
-    """Accept that the store lost commits, and unblock effects.
-
-    Before you do: is this the right file, and not an old copy? Afterwards effects are executed again.
+    """Effects are unblocked by it. Before you do: is this the right file, and not an old copy? Afterwards effects are executed again.
     In runs that existed, an effect without a record goes through its on_doubt first, since it may
     have happened. Runs that were lost whole cannot be known.
     """
-    store = session.store()
+    session.store()
     lost, session.warning = session.warning, None
     if lost is None:
         if session.as_json:
@@ -125,8 +124,7 @@ def _accept_data_loss(session: Session, actor: str) -> int:
         else:
             session.say("Nothing to accept: no acknowledged commit is missing.")
         return OK
-    accepted = store.accept_data_loss(actor)
-    audit_log.record(store, actor, "store", "accepted", lost=accepted)
+    accepted = session.act("accept_data_loss", {"actor": actor})
     if session.as_json:
         session.answer(accepted=accepted, actor=actor)
     else:

@@ -66,7 +66,7 @@ def route_of(action: Action) -> Route:
 
 def body_of(action: Action) -> type[msgspec.Struct]:
     """Return the request model of an action: what it asks for besides its subject."""
-    asked = action.parameters[action.subject is not None :]
+    asked = action.remote_parameters[action.subject is not None :]
     if not asked:
         return Nothing
     return msgspec.defstruct(

@@ -50,7 +50,7 @@ def _tool(action: Any, store: holdfast.types.Store, actor: str) -> Callable[...,
         _check_seen(action.name, store, given)
         return answer(did=action.perform(store, given, actor=who), actor=who)
 
-    asked = [_parameter(it, SEEN.get(action.name, ())) for it in action.parameters]
+    asked = [_parameter(it, SEEN.get(action.name, ())) for it in action.remote_parameters]
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
     made: Any = call
     made.__signature__ = inspect.Signature([*asked, context], return_annotation=str)

@@ -33,7 +33,7 @@ export interface Answer {
   expected_number?: number | null;
 }
 
-/** Approve one call of an effect, with exactly the arguments that are stored. */
+/** Approve one call of an effect. */
 export interface Approve {
   step: string;
   digest: string;
@@ -239,7 +239,7 @@ export interface Fleet {
   troubles: string[];
 }
 
-/** Make a new run of an old one, which goes on from before a step. */
+/** Start a new run from a step of another run. */
 export interface Fork {
   new_run_id: string;
   before: string;
@@ -379,7 +379,7 @@ export interface QueueView {
   abandoned: number;
 }
 
-/** Reject a question or an approval: the flow gets Rejected. */
+/** Reject a question or an approval. */
 export interface Reject {
   name: string;
   reason?: string;
@@ -392,7 +392,7 @@ export interface Repeated {
   what: string;
 }
 
-/** Resume a run that failed or is held. */
+/** Resume a failed or held run. */
 export interface Resume {
   accept_change?: boolean;
   confirm?: boolean;
@@ -443,7 +443,7 @@ export interface ResumedAll {
   resumed: Resumed[];
 }
 
-/** Undo what a run did, the last effect first. */
+/** Undo a run's effects, the last one first. */
 export interface Rollback {
   reason?: string;
   to?: string | null;
@@ -601,7 +601,7 @@ export interface Series {
   waiting: (number | null)[];
 }
 
-/** Set new limits of a run's budget, and resume it if it was held for the budget. */
+/** Set new limits of a run's budget. */
 export interface SetBudget {
   usd?: number | null;
   tokens?: number | null;
@@ -644,7 +644,7 @@ export interface SignIn {
   token?: string;
 }
 
-/** Send a signal to a run, which takes it with wait_for_signal(name). */
+/** Send a signal to a run. */
 export interface Signal {
   name: string;
   value?: any;
