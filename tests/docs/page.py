@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _NOTE = re.compile(r"<!--\s*docs:\s*(skip|raises|exit)\s+(.+?)\s*-->")
 _ANY_NOTE = re.compile(r"<!--\s*docs:")
+_NEW_PROGRAM = re.compile(r"^<!-- docs: new program -->$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,15 @@ def pages() -> list[Path]:
 def pages_with_links() -> list[Path]:
     """All pages: what stands beside the README, and the documentation."""
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def programs(markdown: str) -> list[str]:
+    """The programs of a page, each with empty lines before it, so that line numbers stay true."""
+    starts = [0, *(found.start() for found in _NEW_PROGRAM.finditer(markdown)), len(markdown)]
+    return [
+        "\n" * markdown.count("\n", 0, start) + _NEW_PROGRAM.sub("", markdown[start:end])
+        for start, end in zip(starts, starts[1:], strict=False)
+    ]
 
 
 def blocks(markdown: str) -> Iterator[Block]:

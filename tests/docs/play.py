@@ -1,4 +1,4 @@
-"""Plays one page, in the current folder: `python play.py page.md`.
+"""Plays one program of a page, in the current folder: `python play.py page.md`, or `page.md 2`.
 
 The page is the main module, as if its Python blocks were one script. Code is compiled under the
 name and the line numbers of the page itself, so that a traceback, and whatever asks for the source
@@ -12,16 +12,16 @@ import traceback
 import types
 from pathlib import Path
 
-from tests.docs.page import Block, blocks
+from tests.docs.page import Block, blocks, programs
 
 COMMAND_S = 60
 
 
-def play(path: Path) -> None:
+def play(path: Path, number: int = 1) -> None:
     page = types.ModuleType("__main__")
     page.__file__ = str(path)
     sys.modules["__main__"] = page
-    for block in blocks(path.read_text(encoding="utf-8")):
+    for block in blocks(programs(path.read_text(encoding="utf-8"))[number - 1]):
         if block.language == "python":
             _python(path, block, page)
         elif block.run:
@@ -67,7 +67,7 @@ if __name__ == "__main__":
     sys.path[0] = os.getcwd()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
-        play(Path(sys.argv[1]))
+        play(Path(sys.argv[1]), *map(int, sys.argv[2:]))
     except BaseException:
         # Swapping the main module has taken away the interpreter's own way of reporting.
         if not isinstance(sys.exc_info()[1], SystemExit):

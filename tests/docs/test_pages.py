@@ -3,24 +3,25 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.crash.forkserver import fork_server
-from tests.docs.page import ROOT, anchors, blocks, links, pages, pages_with_links
+from tests.docs.page import ROOT, anchors, blocks, links, pages, pages_with_links, programs
 
 PLAY = ROOT / "tests" / "docs" / "play.py"
 PAGE_S = 100
 
 
-def play(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Play a page in a process of its own, forked from one that has the library loaded."""
+def play(page: Path, folder: Path, number: int = 1) -> subprocess.CompletedProcess[str]:
+    """Play a program of a page in a process of its own, forked from one that has the library loaded."""
     environment = os.environ | {
         "HOLDFAST_URL": "sqlite:///docs.db",
         "NO_COLOR": "1",
         "PYTHONPATH": str(ROOT),
     }
-    command = [str(PLAY), str(page)]
+    command = [str(PLAY), str(page), str(number)]
     with (folder / ".out").open("w+b") as out, (folder / ".err").open("w+b") as err:
         process = fork_server().start(command, stdout=out, stderr=err, cwd=folder, env=environment)
         try:
@@ -36,9 +37,19 @@ def title(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", pages(), ids=title)
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path):
-    done = play(page, tmp_path)
+def played() -> list[Any]:
+    """Each page with the number of each of its programs."""
+    found = []
+    for page in pages():
+        for number, text in enumerate(programs(page.read_text(encoding="utf-8")), 1):
+            if any(blocks(text)):
+                found.append(pytest.param(page, number, id=f"{title(page)}-{number}"))
+    return found
+
+
+@pytest.mark.parametrize(("page", "number"), played())
+def test_a_page_does_what_it_says(page: Path, number: int, tmp_path: Path):
+    done = play(page, tmp_path, number)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -116,6 +127,16 @@ def test_the_blocks_of_a_page_are_found():
     first, second = blocks(text)
     assert (first.language, first.line, first.run) == ("python", 2, True)
     assert (second.commands, second.exit_code) == (["holdfast show      x"], 3)
+
+
+def test_the_programs_of_a_page_know_nothing_of_each_other(tmp_path: Path):
+    page = tmp_path / "page.md"
+    new = "<!-- docs: new program -->"
+    page.write_text(f"{FENCE}python\nx = 1\n{FENCE}\n\n{new}\n\n{FENCE}python\nx\n{FENCE}\n")
+    assert play(page, tmp_path).returncode == 0
+    second = play(page, tmp_path, 2)
+    assert second.returncode != 0
+    assert 'page.md", line 8' in second.stderr
 
 
 def test_links_and_anchors_are_found():
