@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast._operator.cli.reference import json_page, json_schema, reference
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "reference"
 PAGES = {
     "cli.md": reference,
     "json.md": json_page,

@@ -1,4 +1,4 @@
-"""Resuming and degrading, killed half way through the action itself; docs/evidence-card.md lists the
+"""Resuming and degrading, killed half way through the action itself; docs/proof/guarantees.md lists the
 tests of the other recovery actions."""
 
 from __future__ import annotations

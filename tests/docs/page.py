@@ -21,6 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[2]
+RUNBOOK = ROOT / "docs" / "operate" / "runbook.md"
 
 _NOTE = re.compile(r"<!--\s*docs:\s*(skip|raises|exit)\s+(.+?)\s*-->")
 _ANY_NOTE = re.compile(r"<!--\s*docs:")
@@ -47,13 +48,13 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Pages with code to play. The README is the first that anybody reads. Pages of the handbook are
-    played by `tests/handbook`, each in the situation that it is about; those of integrations by
+    """Pages with code to play. The README is the first that anybody reads. The runbook is played by
+    `tests/handbook`, each section in its own situation; pages of integrations by
     `tests/integrations`, each beside its framework."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    elsewhere = [ROOT / "docs" / name for name in ("handbook", "integrations")]
-    here = [page for page in found if page.parent not in elsewhere]
-    return [*here, ROOT / "docs" / "integrations" / "writing.md"]
+    integrations = ROOT / "docs" / "integrations"
+    here = [page for page in found if page != RUNBOOK and page.parent != integrations]
+    return [*here, integrations / "writing.md"]
 
 
 def pages_with_links() -> list[Path]:

@@ -1,4 +1,4 @@
-"""The handbook as a whole: each page has its test, its parts, and a line in the index."""
+"""The runbook as a whole: each section has its test, its parts, and a line in the table."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.handbook.world import PAGES, World
+from tests.handbook.world import INTRODUCTION, World, sections
 from tests.tidy.source import ROOT
 
-SITUATIONS = sorted(it.stem for it in PAGES.glob("*.md") if it.stem != "README")
+SITUATIONS = sorted(sections().keys() - {INTRODUCTION})
 PARTS = ("**What you see.**", "**What it means.**", "**Safe.**", "**Not safe.**", "**What to do.**")
 OVER = "**How to know that it is over.**"
 LINES_MAX, CHARS_MAX = 62, 3_600
 """One screen."""
 
 
-def test_each_page_has_a_test_and_a_line_in_the_index():
+def test_each_section_has_a_test_and_a_line_in_the_table():
     tests = {it.stem.removeprefix("test_").replace("_", "-") for it in _tests()}
-    index = (PAGES / "README.md").read_text(encoding="utf-8")
+    table = sections()[INTRODUCTION]
     assert tests - {"pages"} == set(SITUATIONS)
-    assert set(re.findall(r"\]\(([\w-]+)\.md\)", index)) == set(SITUATIONS)
+    assert set(re.findall(r"\]\(#([\w-]+)\)", table)) == set(SITUATIONS)
 
 
 def _tests() -> list[Path]:
@@ -29,8 +29,8 @@ def _tests() -> list[Path]:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_a_page_says_all_that_is_needed_on_one_screen(name: str):
-    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+def test_a_section_says_all_that_is_needed_on_one_screen(name: str):
+    text = sections()[name]
     at = [text.find(part) for part in (*PARTS, OVER)]
     assert -1 not in at
     assert at == sorted(at)
@@ -39,7 +39,7 @@ def test_a_page_says_all_that_is_needed_on_one_screen(name: str):
 
 
 def test_what_always_works(tmp_path: Path):
-    world = World(tmp_path, "README")
+    world = World(tmp_path, INTRODUCTION)
     world.program("@flow\ndef plain():\n    return 5\n\n\nplain.run('r')\n")
     assert world.shell("python agent.py").returncode == 0
     world.paste("doctor")

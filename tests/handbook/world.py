@@ -1,8 +1,8 @@
-"""Plays a page of the handbook in the situation that it is about.
+"""Plays a section of the runbook in the situation that it is about.
 
-A test makes the situation with real processes, and pastes the commands of the page, which are read
-from the page itself: one that is not there cannot be pasted, and one that was not pasted fails the
-test. Words in capitals are what a reader fills in.
+A test makes the situation with real processes, and pastes the commands of the section, which are
+read from the page itself: one that is not there cannot be pasted, and one that was not pasted fails
+the test. Words in capitals are what a reader fills in.
 """
 
 from __future__ import annotations
@@ -19,22 +19,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import holdfast as hf
-from tests.docs.page import ROOT, blocks
+from tests.docs.page import RUNBOOK, blocks
 from tests.ops.prompt import Prompt
 
-PAGES = ROOT / "docs" / "handbook"
 PATIENCE_S = 60
 BIN = Path(sys.executable).parent
 
 
+INTRODUCTION = "introduction"
+_SECTION = re.compile(r'^<a id="([\w-]+)"></a>\n', re.MULTILINE)
+
+
+def sections() -> dict[str, str]:
+    """The sections of the runbook by their anchors; what stands before them is the introduction."""
+    introduction, *parts = _SECTION.split(RUNBOOK.read_text(encoding="utf-8"))
+    return {INTRODUCTION: introduction, **dict(zip(parts[::2], parts[1::2], strict=True))}
+
+
 class Page:
-    """The commands of a page, with the code that each is said to end with."""
+    """The commands of a section, with the code that each is said to end with."""
 
     def __init__(self, name: str) -> None:
-        self.text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+        self.text = sections()[name]
         self.codes: dict[str, int] = {}
         for block in blocks(self.text):
-            assert block.run, "what the handbook tells is tried"
+            assert block.run, "what the runbook says is tried"
             for number, command in enumerate(block.commands, 1):
                 last = number == len(block.commands)
                 self.codes[re.sub(r"\s+", " ", command)] = block.exit_code if last else 0

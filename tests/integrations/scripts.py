@@ -1,6 +1,6 @@
 """Pages and examples of integrations, played in the environment of their framework.
 
-    play_page("openai", tmp_path, [CallTools(…), Say("…")])
+    play_page("http", tmp_path, [CallTools(…), Say("…")])
     play_example("openai_chat.py", tmp_path, script, kills=["entry:3", "ended:2"])
 
 SDKs are led to the model server by the variables that they read themselves (`OPENAI_BASE_URL` …).
@@ -49,11 +49,11 @@ def run(
     )
 
 
-def play_page(name: str, folder: Path, script: list[Any]) -> FakeModelServer:
-    """Execute the blocks of docs/integrations/<name>.md, in order; returns the server."""
+def play_page(name: str, folder: Path, script: list[Any], program: int = 1) -> FakeModelServer:
+    """Execute a program of docs/integrations/<name>.md; returns the server."""
     with FakeModelServer(script) as server:
         page = ROOT / "docs" / "integrations" / f"{name}.md"
-        done = run(["-m", "tests.docs.play", str(page)], folder, server)
+        done = run(["-m", "tests.docs.play", str(page), str(program)], folder, server)
         assert done.returncode == 0, done.stdout + done.stderr
         assert server.problems == []
         return server

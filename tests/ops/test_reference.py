@@ -69,7 +69,7 @@ def exit_code_rows(page: Path) -> list[list[str]]:
 
 
 def test_the_table_of_exit_codes_says_what_the_code_does() -> None:
-    rows = exit_code_rows(ROOT / "docs" / "cli.md")
+    rows = exit_code_rows(ROOT / "docs" / "reference" / "cli.md")
     constants = {number for name, number in vars(exit_codes).items() if name in CODE_NAMES}
     assert {int(code): meaning for code, meaning, _errors in rows} == exit_codes.MEANINGS
     assert [int(code) for code, _meaning, _errors in rows] == sorted(constants)

@@ -1,5 +1,5 @@
 """The primary is lost and its replica takes over, with workers at work: row 39, and the promise of
-docs/high-availability.md.
+docs/operate/postgresql.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/guarantees.md promises names the tests that show it, and they exist.
+"""What docs/proof/guarantees.md promises names the tests that show it, and they exist.
 
 Beside it: the reference of the command line is what the commands say, and the one promise that has
 no better home, that logs hold no payloads.
@@ -18,11 +18,11 @@ from holdfast import flow, resource, step, testing
 from holdfast.errors import RunFailed
 from tests.tidy.source import ROOT, definitions
 
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGE = ROOT / "docs" / "proof" / "guarantees.md"
 INVARIANTS = {f"I{number}" for number in range(1, 25)}
 
 HEADING = re.compile(r"^## (I\d+) ", re.MULTILINE)
-LISTED = re.compile(r"^\* \[([^\]]+)\]\(\.\./([^)]+)\): (.+)$", re.MULTILINE)
+LISTED = re.compile(r"^\* \[([^\]]+)\]\(\.\./\.\./([^)]+)\): (.+)$", re.MULTILINE)
 NAMED = re.compile(r"`(\w+)`")
 
 
@@ -105,7 +105,7 @@ def test_every_invariant_is_listed_or_said_not_to_be_in_this_version():
     assert not listed & absent
 
 
-GAP = re.compile(r"^\* \*\*I\d+\*\*.*: \[([^\]]+)\]\(\.\./[^)]+\): (.+)$", re.MULTILINE)
+GAP = re.compile(r"^\* \*\*I\d+\*\*.*: \[([^\]]+)\]\(\.\./\.\./[^)]+\): (.+)$", re.MULTILINE)
 
 
 def test_a_known_gap_is_one():
@@ -132,10 +132,13 @@ FILE = Path(__file__).relative_to(ROOT).as_posix()
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        (f"* [{FILE}](../{FILE}): `test_no_such_test`", [f"I1: {FILE} has no test_no_such_test"]),
-        ("* [tests/no.py](../tests/no.py): `test_x`", ["I1: tests/no.py has no test_x"]),
-        (f"* [{FILE}](../{FILE}): `promises`", [f"I1: {FILE} has no promises"]),
-        (f"* [{FILE}](../{FILE}): `test_every_test_that_is_named_exists`", []),
+        (
+            f"* [{FILE}](../../{FILE}): `test_no_such_test`",
+            [f"I1: {FILE} has no test_no_such_test"],
+        ),
+        ("* [tests/no.py](../../tests/no.py): `test_x`", ["I1: tests/no.py has no test_x"]),
+        (f"* [{FILE}](../../{FILE}): `promises`", [f"I1: {FILE} has no promises"]),
+        (f"* [{FILE}](../../{FILE}): `test_every_test_that_is_named_exists`", []),
     ],
 )
 def test_a_test_that_does_not_exist_is_found(line, found):

@@ -142,7 +142,7 @@ def test_users_read_plain_words(texts):
 @pytest.mark.parametrize(
     ("texts", "where"),
     [
-        (pages, "docs/effects.md"),
+        (pages, "docs/how-to/effects.md"),
         (pages, "README.md"),
         (docstrings, "holdfast.effect"),
         (docstrings, "holdfast.types.Store.runs"),

@@ -89,7 +89,9 @@ def test_every_route_is_described_and_nothing_else(operator: Person):
 
 def test_the_page_names_the_fields_of_every_decision():
     page = (
-        (ROOT / "docs" / "http-api.md").read_text().partition("| POST, role operator | body |")[2]
+        (ROOT / "docs" / "reference" / "http-api.md")
+        .read_text()
+        .partition("| POST, role operator | body |")[2]
     )
     bodies = {route.path.removeprefix("/api/v1/"): route.body for route in app.routes()}
     rows = [row.split("|")[1:3] for row in page.partition("\n\n")[0].splitlines() if "`" in row]

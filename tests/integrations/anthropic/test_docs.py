@@ -17,7 +17,7 @@ SCRIPT = [
 
 
 def test_the_page(tmp_path: Path) -> None:
-    server = play_page("anthropic", tmp_path, SCRIPT)
+    server = play_page("openai_anthropic", tmp_path, SCRIPT, program=2)
     assert server.count == 4
 
 

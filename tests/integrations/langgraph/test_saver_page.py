@@ -4,4 +4,4 @@ from tests.integrations.scripts import play_page
 
 
 def test_the_page(tmp_path):
-    play_page("langgraph_saver", tmp_path, [])
+    play_page("langgraph", tmp_path, [], program=2)

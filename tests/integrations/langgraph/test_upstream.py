@@ -2,7 +2,7 @@
 
 Of langgraph and langgraph-prebuilt: all tests with a fixture of a checkpointer or a store, on SQLite
 files. Of langgraph-checkpoint: the tests of the store. `upstream_differences.toml` lists what differs;
-the reasons stand in docs/integrations/langgraph_saver.md.
+the reasons stand in docs/integrations/langgraph.md.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ def test_the_suite_of_a_package_fails_only_where_we_say_so(package: str, tmp_pat
 
 
 def test_the_differences_are_told_to_users() -> None:
-    upstream.check_page("langgraph_saver.md", DIFFERENCES)
+    upstream.check_page("langgraph.md", DIFFERENCES)

@@ -100,5 +100,5 @@ def test_the_durable_script_killed(folder: Path, kills: list[str]) -> None:
 def test_the_page_shows_the_difference_of_the_two_files() -> None:
     lines = [(EXAMPLES / name).read_text().splitlines() for name in (BEFORE, AFTER)]
     shown = "\n".join(difflib.unified_diff(*lines, BEFORE, AFTER, lineterm="", n=2))
-    page = (ROOT / "docs" / "integrations" / "plain-loop.md").read_text()
+    page = (ROOT / "docs" / "integrations" / "README.md").read_text()
     assert f"```diff\n{shown}\n```" in page, shown

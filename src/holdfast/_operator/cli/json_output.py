@@ -1,6 +1,6 @@
 """The types of what each command prints with `--json`.
 
-The pages `docs/json.md` and `docs/json.schema.json` are made of this, and a test holds what every
+The pages `json.md` and `json.schema.json` in `docs/reference` are made of this, and a test holds what every
 command really prints against it. Names and types stay; a later version may add fields. What would take
 one away gets another "version".
 """
