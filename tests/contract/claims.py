@@ -231,7 +231,7 @@ class Taking(Ground):
     def test_a_takeover_needs_no_room_in_its_queue(self) -> None:
         other = self.open_store()
         owner = other.register_owner()
-        self.store.set_limits(Limits("default", concurrency=1, per_key=1, rate=1))
+        self.store.set_limits(Limits("default", concurrency=1, concurrency_per_key=1, rate=1))
         self.queued("at work", "waits", key="k")
         assert self.ids(self.took(store=other, owner=owner, working=())) == ["at work"]
         self.kill_owner(other, owner)
@@ -285,7 +285,7 @@ class Taking(Ground):
         assert self.ids(self.took()) == ["sleeper"]
 
     def test_runs_that_share_a_key_share_its_limit(self) -> None:
-        self.store.set_limits(Limits("default", per_key=2))
+        self.store.set_limits(Limits("default", concurrency_per_key=2))
         self.queued(*(f"a-{number}" for number in range(10)), key="a")
         self.queued("b", key="b")
         self.queued("none-1", "none-2", "none-3")
@@ -311,7 +311,7 @@ class Taking(Ground):
         assert len(self.took()) == 2
 
     def test_a_run_that_was_begun_before_needs_no_rate(self) -> None:
-        self.store.set_limits(Limits("default", rate=1, per_key_rate=1, period_us=10 * SECOND_US))
+        self.store.set_limits(Limits("default", rate=1, rate_per_key=1, period_us=10 * SECOND_US))
         self.queued("begun", "fresh", key="k")
         (lease,) = self.took()
         self.append(lease, entry(Kind.RUN_RELEASED))
@@ -319,7 +319,7 @@ class Taking(Ground):
         assert self.took() == []
 
     def test_a_rate_per_key(self) -> None:
-        limits = Limits("default", per_key_rate=1, period_us=10 * SECOND_US)
+        limits = Limits("default", rate_per_key=1, period_us=10 * SECOND_US)
         self.store.set_limits(limits)
         self.queued("a-1", "a-2", key="a")
         self.queued("b-1", "b-2", key="b")
@@ -332,7 +332,7 @@ class Taking(Ground):
         assert sorted(self.ids(self.took())) == ["a-2", "b-2"]
 
     def test_a_key_that_has_had_its_share_hides_no_other(self) -> None:
-        limits = Limits("default", per_key_rate=1, period_us=10 * SECOND_US)
+        limits = Limits("default", rate_per_key=1, period_us=10 * SECOND_US)
         self.store.set_limits(limits)
         self.queued(*(f"a-{number}" for number in range(30)), key="a")
         self.queued("b", key="b")

@@ -143,9 +143,9 @@ limits = st.builds(
     Limits,
     st.sampled_from(["default", "mail"]),
     concurrency=st.sampled_from([None, 0, 1, 2]),
-    per_key=st.sampled_from([None, 1]),
+    concurrency_per_key=st.sampled_from([None, 1]),
     rate=st.sampled_from([None, 1, 2]),
-    per_key_rate=st.sampled_from([None, 1]),
+    rate_per_key=st.sampled_from([None, 1]),
     paused=st.sampled_from([False, False, True]),
 )
 

@@ -178,7 +178,7 @@ def queued_while_the_queue_is_paused(store: MemoryStore):
 
 @case
 def queued_behind_others(store: MemoryStore):
-    store.set_limits(Limits("default", rate=10, per_key=1))
+    store.set_limits(Limits("default", rate=10, concurrency_per_key=1))
     for name in ("one", "two", "r"):
         Journal(store, name).step("search").released()
     _worker(store, working=1)

@@ -123,8 +123,8 @@ def test_a_column_that_is_not_used_is_no_part_of_the_digest(tmp_path):
 
 
 DIGESTS = {
-    "_stores/sqlite/schema/0001.sql": "55a2aca466d50523",
-    "_stores/postgres/schema/0001.sql": "81cd4e404300481e",
+    "_stores/sqlite/schema/0001.sql": "fee6b1aa10e0af30",
+    "_stores/postgres/schema/0001.sql": "cd931287126b4540",
 }
 
 

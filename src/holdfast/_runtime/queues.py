@@ -60,9 +60,9 @@ class Queue:
         return Limits(
             self.name,
             concurrency=self.concurrency,
-            per_key=self.concurrency_per_key,
+            concurrency_per_key=self.concurrency_per_key,
             rate=self.rate,
-            per_key_rate=self.rate_per_key,
+            rate_per_key=self.rate_per_key,
             period_us=micros(self.period, f"Queue({self.name!r}, period=…)", positive=True),
             paused=self.paused,
         )

@@ -44,11 +44,11 @@ class Gate:
 
     def full_keys(self) -> list[str]:
         """Return the limit keys of which nothing more may pass."""
-        return _at_limit(self._running, self.limits.per_key)
+        return _at_limit(self._running, self.limits.concurrency_per_key)
 
     def spent_keys(self) -> list[str]:
         """Return the limit keys of which nothing may pass that was never claimed."""
-        return _at_limit(self._begun, self.limits.per_key_rate)
+        return _at_limit(self._begun, self.limits.rate_per_key)
 
     def admits(self, row: RunRow) -> bool:
         """Tell whether a run may be claimed, and count it if so."""
@@ -64,11 +64,13 @@ class Gate:
         if row.owner is not None:
             return True  # It was at work already: it has its place.
         key, limits = row.limit_key, self.limits
-        if not self.is_open or (key is not None and not _below(self._running[key], limits.per_key)):
+        if not self.is_open or (
+            key is not None and not _below(self._running[key], limits.concurrency_per_key)
+        ):
             return False
         if not is_first(row):
             return True
-        return self.begins and (key is None or _below(self._begun[key], limits.per_key_rate))
+        return self.begins and (key is None or _below(self._begun[key], limits.rate_per_key))
 
     def gives(self, row: RunRow, wanted: Wanted) -> bool:
         """Tell whether a candidate is given to who asks, and count it if so. A suspect that is left
@@ -91,12 +93,12 @@ def is_first(row: RunRow) -> bool:
 
 def counts_starts(limits: Limits) -> bool:
     """Tell whether a queue limits how many runs are begun in a period."""
-    return limits.rate is not None or limits.per_key_rate is not None
+    return limits.rate is not None or limits.rate_per_key is not None
 
 
 def has_limits(limits: Limits) -> bool:
     """Tell whether anything has to be counted before a run of the queue is claimed."""
-    chosen = (limits.concurrency, limits.per_key, limits.rate, limits.per_key_rate)
+    chosen = (limits.concurrency, limits.concurrency_per_key, limits.rate, limits.rate_per_key)
     return limits.paused or any(part is not None for part in chosen)
 
 

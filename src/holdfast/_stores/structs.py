@@ -147,11 +147,11 @@ class Limits(msgspec.Struct):
     queue: str
     concurrency: int | None = None
     """Runs at work at one time."""
-    per_key: int | None = None
+    concurrency_per_key: int | None = None
     """The same for runs that share a limit key."""
     rate: int | None = None
     """First claims in any `period_us`."""
-    per_key_rate: int | None = None
+    rate_per_key: int | None = None
     period_us: int = 60_000_000
     paused: bool = False
     """Nothing of it is taken; what is at work goes on."""

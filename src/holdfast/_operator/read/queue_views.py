@@ -180,9 +180,9 @@ def limit_fields(limits: Limits) -> dict[str, Any]:
     """Return what a queue allows by its public names."""
     return {
         "concurrency": limits.concurrency,
-        "concurrency_per_key": limits.per_key,
+        "concurrency_per_key": limits.concurrency_per_key,
         "rate": limits.rate,
-        "rate_per_key": limits.per_key_rate,
+        "rate_per_key": limits.rate_per_key,
         "period_s": limits.period_us / 1e6,
         "paused": limits.paused,
     }

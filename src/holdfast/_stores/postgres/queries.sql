@@ -375,12 +375,12 @@ SELECT 1 FROM holdfast.accounts WHERE namespace = %s AND root = %s FOR UPDATE
 SELECT run_no, digest FROM holdfast.runs WHERE run_no = ANY(%s::bigint[]) ORDER BY run_no FOR UPDATE
 
 -- name: limit_columns
-namespace, queue, concurrency, per_key, rate, per_key_rate, period_us, paused, digest
+namespace, queue, concurrency, concurrency_per_key, rate, rate_per_key, period_us, paused, digest
 
 -- name: put_limits
 INSERT INTO holdfast.queues ({limit_columns}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
-  per_key = excluded.per_key, rate = excluded.rate, per_key_rate = excluded.per_key_rate,
+  concurrency_per_key = excluded.concurrency_per_key, rate = excluded.rate, rate_per_key = excluded.rate_per_key,
   period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
 
 -- name: add_begun

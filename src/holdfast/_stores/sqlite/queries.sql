@@ -616,12 +616,12 @@ INSERT INTO begun (namespace, queue, at_us, run_no, limit_key) VALUES (?, ?, ?, 
 DELETE FROM begun WHERE namespace = ? AND queue = ? AND at_us <= ?
 
 -- name: limit_columns
-namespace, queue, concurrency, per_key, rate, per_key_rate, period_us, paused, digest
+namespace, queue, concurrency, concurrency_per_key, rate, rate_per_key, period_us, paused, digest
 
 -- name: put_limits
 INSERT INTO queues ({limit_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
-  per_key = excluded.per_key, rate = excluded.rate, per_key_rate = excluded.per_key_rate,
+  concurrency_per_key = excluded.concurrency_per_key, rate = excluded.rate, rate_per_key = excluded.rate_per_key,
   period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
 
 -- name: queue_counts
