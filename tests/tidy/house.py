@@ -218,11 +218,14 @@ def struct_numbers() -> dict[str, int]:
     from holdfast._engine.scripts.requests import Append, StepCall
     from holdfast._runtime.execution.execution import Execution
     from holdfast._stores.contract import Store
+    from holdfast._stores.postgres.postgres_store import PostgresStore
+    from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
     def fields(kind: type) -> int:
         return len(msgspec.structs.fields(kind))
 
     operations = [name for name in dir(Store) if not name.startswith("_")]
+    dialects = (SqliteStore, PostgresStore)
     return {
         "fields_of_StepCall": fields(StepCall),
         "fields_of_Append": fields(Append),
@@ -230,6 +233,9 @@ def struct_numbers() -> dict[str, int]:
         "fields_of_RunRow": fields(RunRow),
         "attributes_of_Execution": len(attributes_assigned_by(Execution)),
         "operations_of_the_store_contract": len(operations),
+        "operations_of_a_dialect": max(
+            sum(name in vars(dialect) for name in operations) for dialect in dialects
+        ),
     }
 
 
