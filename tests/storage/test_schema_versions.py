@@ -123,8 +123,8 @@ def test_a_column_that_is_not_used_is_no_part_of_the_digest(tmp_path):
 
 
 DIGESTS = {
-    "_stores/sqlite/schema/0001.sql": "fee6b1aa10e0af30",
-    "_stores/postgres/schema/0001.sql": "cd931287126b4540",
+    "_stores/sqlite/schema/0001.sql": "518f3a54119359d4",
+    "_stores/postgres/schema/0001.sql": "837ef41bfe08d7fe",
 }
 
 

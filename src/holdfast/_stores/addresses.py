@@ -40,7 +40,7 @@ def shown(url: str) -> str:
         return _PAIR.sub(r"\1…", url)
     user, at, place = rest.rpartition("@")
     if not at and "@" in options:
-        return f"{scheme}//…"  # Whatever stands before the @ may be a password.
+        return f"{scheme}//…"  # The part before the @ may be a password.
     kept = [part for part in options[1:].split("&") if not _is_secret(part)]
     more = "?" + "&".join(kept) if options and kept != [""] and kept else ""
     return f"{scheme}//{user.partition(':')[0]}{at}{place}{more}"

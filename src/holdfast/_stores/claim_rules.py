@@ -42,7 +42,7 @@ READ_AHEAD = 64
 """How many chunks before the one that is asked for come with it."""
 
 OUTCOMES = frozenset({Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED})
-"""What may use the reserved space of a full disk: something that has already happened."""
+"""Entries that may use the reserved space of a full disk: their effects have happened already."""
 
 
 def new_run(

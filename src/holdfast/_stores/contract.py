@@ -1,9 +1,9 @@
-"""The store contract: some fifty operations, each one transaction, named by what it means.
+"""The store contract: some fifty operations, each one transaction.
 
-A store is synchronous and may be called from any thread. Only `append` (called by the
-committer), `append_within`, `start`, `claim`, `take`, `post`, `accept_data_loss`, `register_owner`, `forget`
-and what sets or puts something write. Every write of an
-owner is conditional on its epoch and on the sequence number it saw: the check is the write.
+A store is synchronous and may be called from any thread. The writing operations are `append` (called
+by the committer), `append_within`, `start`, `claim`, `take`, `post`, `forget`, `accept_data_loss`,
+`register_owner`, `pulse`, and those that begin with `put`, `set` or `drop`. Every write of an owner is
+conditional on its epoch and on the sequence number that it saw: the check is the write.
 
 Time: `now_us()` is the store's own clock, which never runs backwards and never stands still.
 """
@@ -116,8 +116,9 @@ class Store(Protocol):
         ...
 
     def regression(self) -> str | None:
-        """Say which acknowledged commits are missing, or None. While it says something, reads
-        work and `append` refuses every write that starts an effect (`StoreLostData`)."""
+        """Describe the acknowledged commits that are missing, or return None. While commits are
+        missing, reads work and `append` refuses every write that starts an effect
+        (`StoreLostData`)."""
         ...
 
     def schema_version(self) -> int | None:
@@ -138,16 +139,16 @@ class Store(Protocol):
         ...
 
     def pulse(self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()) -> RunNumbers:
-        """Say that this owner lives: the leases of all its runs hold for another `lease_s`.
-        `working` are its runs with their epochs; returned are those that it has lost."""
+        """Renew the leases of all runs of this owner for another `lease_s`. `working` are its runs
+        with their epochs; returns those that it has lost."""
         ...
 
     def pulses(self) -> Pulses:
-        """Return the owners whose pulse has not run out, oldest first."""
+        """Return the owners whose pulse has not expired, oldest first."""
         ...
 
     def heard_us(self, owner: int) -> int:
-        """Return when an owner last gave a pulse, alive or not; 0 if that is not known."""
+        """Return the time of the last pulse of an owner, alive or not; 0 if it is unknown."""
         ...
 
     def start(self, new: NewRun, owner: int | None) -> Started:
@@ -233,12 +234,12 @@ class Store(Protocol):
         ...
 
     def claimable(self, at_us: int, limit: int) -> Rows:
-        """Return runs that `claim` would give: claimable status, unowned, owner dead or lease
-        run out, and due (`wake_us`)."""
+        """Return runs that `claim` would claim: claimable status, unowned or its owner dead or its
+        lease expired, and due (`wake_us`)."""
         ...
 
     def set_limits(self, limits: Limits) -> None:
-        """Make a queue known, with its limits; they hold for every worker at once."""
+        """Set the limits of a queue; they apply to every worker at once."""
         ...
 
     def queues(self) -> Queues:
@@ -269,7 +270,7 @@ class Store(Protocol):
         ...
 
     def owner_is_dead(self, owner: int) -> bool:
-        """Say whether an owner is proven dead; a lease that ran out is no proof."""
+        """Return whether an owner is proven dead; an expired lease is no proof."""
         ...
 
     def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
@@ -298,11 +299,11 @@ class Store(Protocol):
         ...
 
     def questions(self, run_id: str | None = None, limit: int = 1000) -> Questions:
-        """Return what runs ask people, oldest first."""
+        """Return the open questions of runs, oldest first."""
         ...
 
     def account(self, root: str) -> Account | None:
-        """Return what a family may spend and has spent."""
+        """Return the account of a family of runs."""
         ...
 
     def put_account(self, account: Account, *, only_new: bool = False) -> Account:
@@ -343,8 +344,8 @@ class Store(Protocol):
         ...
 
     def put_measures(self, measures: Sequence[Measure]) -> None:
-        """Write what a process did; a measure of the same minute, process and flow is replaced, so
-        that writing it twice is writing it once. Nobody is woken by it."""
+        """Write measures of a process. A measure of the same minute, process and flow is replaced, so
+        a repeated write changes nothing. Nobody is notified."""
         ...
 
     def measures(self, after_us: int, before_us: int, limit: int = 100_000) -> Measured:

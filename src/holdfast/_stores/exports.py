@@ -92,7 +92,7 @@ _read_line = msgspec.json.Decoder(_Line).decode
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """What stands in a file: the run that was asked for, and what belongs to it."""
+    """The content of a file: the requested run and the runs that belong to it."""
 
     run_id: str
     runs: list[WholeRun]

@@ -27,7 +27,7 @@ LONG = 32
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What the row of a fork says of where it came from."""
+    """The origin of a fork, as its row has it."""
 
     run: str
     base: int

@@ -35,7 +35,7 @@ _END_OF_PREFIX = chr(LAST_CODE)
 _KINDS = {kind.value: kind for kind in Kind}
 _STATUSES = {status.value: status for status in Status}
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
-"""What building or sealing a row from wrong types raises."""
+"""Errors of building or sealing a row from wrong types."""
 
 
 class StoreRow(msgspec.Struct, gc=False):

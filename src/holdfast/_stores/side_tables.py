@@ -105,7 +105,7 @@ class SideTables:
         return side_rows.find_memo(fetch, namespace, *at)
 
     def statements(self, puts: Iterable[Put]) -> list[Statement]:
-        """Return what the database is told, in order."""
+        """Return the statements that write these rows, in order."""
         return [self._statement(put) for put in puts if put.place[0] != "inbox_end"]
 
     def _statement(self, put: Put) -> Statement:

@@ -1,4 +1,4 @@
-"""What a store is asked, and what it answers: the small structs of the contract."""
+"""The small structs of the store contract: parameters and results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast._engine.telemetry.measures import Measure
 
 
 class NewRun(msgspec.Struct):
-    """What `start` needs; the drafts begin with `run_started`."""
+    """A run to be started; the drafts begin with `run_started`."""
 
     run_id: str
     flow: str
@@ -69,7 +69,7 @@ Outcome = Committed | Fenced | Refused | Broken
 
 
 class Started(msgspec.Struct):
-    """What `start` found or made. `lease` is set if it was made here and claimed; `entries` may be,
+    """The result of `start`. `lease` is set if it was made here and claimed; `entries` may be,
     to save a look at what was written a moment ago."""
 
     row: RunRow
@@ -112,13 +112,13 @@ class Again(msgspec.Struct):
     """Held runs that a worker tries again, because its code is not the code that they are held by."""
 
     token: str
-    """What their rows are held on (`waiting_on`)."""
+    """The token that they are held on (`waiting_on`)."""
     body: bytes
     """The body of the `run_released` that says why."""
 
 
 class Wanted(msgspec.Struct):
-    """What a worker asks `take` for."""
+    """The request of a worker to `take`."""
 
     owner: int
     limit: int
@@ -142,7 +142,7 @@ class Wanted(msgspec.Struct):
 
 
 class Limits(msgspec.Struct):
-    """What a queue allows, across the whole fleet; None means no limit."""
+    """The limits of a queue, across the whole fleet; None means no limit."""
 
     queue: str
     concurrency: int | None = None
@@ -212,7 +212,7 @@ class WholeRun(msgspec.Struct):
     questions: list[Question] = []
     """Those that are open."""
     account: Account | None = None
-    """What its family may spend, if it is the root."""
+    """The account of its family, if it is the root."""
 
 
 class Measured(msgspec.Struct):
@@ -220,7 +220,7 @@ class Measured(msgspec.Struct):
 
     rows: list[Measure] = []
     damaged: list[str] = []
-    """What could not be read as it was written, in words; it is not among the rows."""
+    """Descriptions of damaged rows, which are not among the rows."""
 
 
 Progress = Callable[[str, int, int], None]
@@ -233,7 +233,7 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 
 LOST_END = "the end of the store"
-"""What a finding is about when acknowledged commits are missing."""
+"""The subject of a finding that acknowledged commits are missing."""
 
 
 class Damage(msgspec.Struct):
@@ -245,7 +245,7 @@ class Damage(msgspec.Struct):
 
 
 class Posted(Enum):
-    """What became of a message."""
+    """The result of posting a message."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"

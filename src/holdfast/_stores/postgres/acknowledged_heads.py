@@ -1,4 +1,4 @@
-"""What this process was promised: the head of every run that it wrote to, as acknowledged last.
+"""The acknowledged heads of this process: the last head of every run that it wrote to.
 
 A server that comes back after a failover, or from an old backup, may have lost the end of what it
 acknowledged. The only witnesses are the processes that had the acknowledgement; this is their

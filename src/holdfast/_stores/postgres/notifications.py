@@ -28,11 +28,11 @@ from holdfast._stores.postgres.server_connection import Q
 
 LONGEST_PAUSE_S = 5.0
 UNHEARD_S = 1.0
-"""After so long something may have changed although nobody was told."""
+"""After this time a change may have happened without a notification."""
 
 
 class Notices:
-    """Counts what was told; each thread waits for what it has not seen yet."""
+    """Counts notifications; each thread waits for those that it has not seen yet."""
 
     def __init__(self, conninfo: str, namespace: str) -> None:
         self._conninfo = conninfo
@@ -56,7 +56,7 @@ class Notices:
         self._closing = closing
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until something was told, or the time has passed."""
+        """Block until a notification arrives, or the time has passed."""
         if self._pid != os.getpid():
             self._fresh()
         with self._changed:
@@ -121,7 +121,7 @@ class Notices:
             try:
                 if connection is None:
                     connection = self._connected()
-                    self.tell()  # What was told meanwhile was not heard.
+                    self.tell()  # Notifications may have been lost meanwhile.
                 pause_s = 0.1
                 self._hear(connection, bell)
             except (psycopg.Error, OSError, ValueError):

@@ -41,7 +41,7 @@ from holdfast._stores.side_tables import Overlay, Place, Put, SideTables, Statem
 from holdfast.errors import HoldfastError, KeyConflict, StoreError, StoreFailed, StoreLostData
 
 _OWN_FAULT = (HoldfastError, AssertionError, ValueError, LookupError, TypeError)
-"""What a write can do wrong by itself."""
+"""Errors that one write causes, and that do not concern the rest of its batch."""
 
 
 class Appender:
@@ -357,7 +357,7 @@ def name_locks(namespace: str, writes: Sequence[Write]) -> list[int]:
 
 
 class Beside:
-    """What a batch has locked and read before its writes decide; it stays true until the commit."""
+    """The rows that a batch locked and read before its writes decide. They stay until the commit."""
 
     def __init__(self) -> None:
         self.standing: dict[int, bytes] | None = None

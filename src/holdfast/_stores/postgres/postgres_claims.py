@@ -75,7 +75,7 @@ class Claimer:
         except StoreError as error:
             if not taken:
                 raise
-            # What was taken is ours, and must be executed; the rest can wait for the next look.
+            # The taken runs are ours and must be executed; the rest waits for the next take.
             log.warning("only %d runs were taken: %s", len(taken), error)
         return taken
 

@@ -46,7 +46,7 @@ Work = Callable[[Link, int], T]
 CLOSED = "this handle is closed; open the store again"
 LONGEST_PAUSE_S = 1.0
 BESIDE_PATIENCE_S = 3.0
-"""What says nothing about any run is written again a minute later: nobody waits for a server."""
+"""Patience for rows that belong to no run: they are written again a minute later."""
 _LINK_OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 
 

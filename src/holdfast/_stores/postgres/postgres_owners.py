@@ -1,4 +1,4 @@
-"""Who is alive, as seen from here: by pulse everywhere, and by the process table on the same host.
+"""Liveness of owners: by pulse everywhere, and by the process table on the same host.
 
 An owner that closed the store has said so. One whose process is gone, on this host and in our pid
 namespace, is dead. Any other lives until its pulse runs out, which is no proof of death.

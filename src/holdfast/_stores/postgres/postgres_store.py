@@ -216,7 +216,7 @@ class PostgresStore(SqlStore):
             if not tries and all(new.origin is None for new, _ in news):
                 fresh = row_statement.start(link, made, chunks)
                 return self._started(link, news, made, fresh)
-            # What an earlier try committed may not be on the replicas yet. A lock is a write: the
+            # A commit of an earlier try may not be on the replicas yet. A lock is a write: the
             # commit of it waits until they have both.
             with link.writing():
                 etags = [new.origin_etag for new, _ in news]
@@ -265,7 +265,9 @@ class PostgresStore(SqlStore):
         def work(link: Link, _tries: int) -> builtins.list[int]:
             self._set_clock(link)
             link.change("put_pulse", (owner, self._lease_until_us(), facts))
-            row = postgres_open.store_row(link)  # What another process noticed or accepted.
+            row = postgres_open.store_row(
+                link
+            )  # Another process may have noticed or accepted data loss.
             if row.server_us != self._server_us:
                 self._came_back(link)  # Another server, behind a pooler that kept our connection.
             else:

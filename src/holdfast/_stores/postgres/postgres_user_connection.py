@@ -145,7 +145,7 @@ def _once(
     database: Database, appender: Appender, lease: Lease, work: Callable[[Any], Write]
 ) -> Outcome:
     """Everything in one transaction. It is never tried again by itself after its connection
-    broke: if the commit is not found, nothing of it has happened, and the caller is told."""
+    broke: if the commit is not found, nothing of it has happened, and the caller gets the error."""
     batch: Batch | None = None
     link: Link | None = None
     try:

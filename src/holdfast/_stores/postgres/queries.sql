@@ -67,8 +67,8 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 -- name: begin_reading
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 
--- Whoever checks a whole store needs one state of it for as long as that takes, whatever a role may
--- have set for its usual work. Before version 17 there is no limit for a transaction.
+-- Verifying a whole store needs one state of it until the end, so the time limits of the role do not
+-- apply. Before version 17 there is no limit for a transaction.
 -- name: wait_for_reader
 SELECT set_config('idle_in_transaction_session_timeout', %s, true),
   set_config('statement_timeout', '0', true),
@@ -261,7 +261,7 @@ WHERE r.epoch IS DISTINCT FROM w.epoch
 INSERT INTO holdfast.inbox (run_no, number, message_id, kind, actor, at_us, body, taken_seq, digest)
 VALUES (%s, %s, %s, %s, %s, %s, convert_from(%s, 'UTF8'), %s, %s)
 
--- What an earlier try committed may not be on the replicas yet. A lock is a write: the commit of it
+-- A commit of an earlier try may not be on the replicas yet. A lock is a write: the commit of it
 -- waits until they have both.
 
 -- name: lock_message

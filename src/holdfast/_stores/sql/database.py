@@ -1,4 +1,4 @@
-"""What the operations of `SqlStore` ask of a database: to read, and to write in a transaction.
+"""The interface between `SqlStore` and a database: reading, and writing in a transaction.
 
 A statement is known by its name; each dialect has the text of it in its `queries.sql`. Values are
 given as a tuple, or as a dict where the statement has names for them; a list is one value, for
@@ -82,7 +82,7 @@ class Snapshot(NamedTuple):
     """The rows of a named statement, one by one: a table may be larger than the memory."""
     progress: Progress
     own_checks: Callable[[Snapshot], Iterable[Damage]]
-    """What only this database can be asked."""
+    """Checks that only this database has."""
     lost: str | None = None
     """Which acknowledged commits are missing, if the database says so."""
 
@@ -131,7 +131,7 @@ class Writer(Protocol):
         ...
 
     def beside(self, work: Callable[[Any], T]) -> T:
-        """The same for what says nothing about any run: nobody is told of it."""
+        """The same for rows that belong to no run: nobody is notified."""
         ...
 
 

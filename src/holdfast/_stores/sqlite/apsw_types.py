@@ -1,4 +1,4 @@
-"""What is used of a connection of apsw, typed for readers and checkers alike."""
+"""The part of an apsw connection that the store uses, with types."""
 
 from __future__ import annotations
 

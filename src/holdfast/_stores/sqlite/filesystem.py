@@ -97,7 +97,7 @@ def _begins_like_a_database(path: str) -> bool:
         with Path(path).open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
-        return True  # What this user may not read may be one.
+        return True  # An unreadable file may be one.
 
 
 def no_database(path: str) -> StoreUnusable:
@@ -133,7 +133,7 @@ def check_file_system(path: str, *, force: bool) -> str:
 
 
 def file_system_of(folder: str) -> str:
-    """Return the type of the file system that a folder is on, or "" where it cannot be told."""
+    """Return the type of the file system that a folder is on, or "" if it is unknown."""
     try:
         lines = MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Who is alive on this machine, by evidence that no clock and no time-out can fake.
+"""Liveness of owners on this machine, by evidence that no clock and no time-out can fake.
 
 Every process that may own runs holds a lock on its own byte of `<database>-owners.lock`. The lock
 belongs to the open file description (OFD), so it dies with the process, is not lost when some other

@@ -205,7 +205,7 @@ WHERE run_no = (SELECT run_no FROM runs WHERE namespace = ? AND run_id = ?)
 -- name: run_by_hash
 SELECT {run_columns} FROM runs INDEXED BY runs_by_hash WHERE id_hash = ?
 
--- What is found by one way and not by the other is damage only if both saw one state: one statement.
+-- A row that only one of two ways finds is damage only if both saw one state: one statement.
 -- name: run_both_ways
 SELECT true, * FROM ({run_by_id}) UNION ALL SELECT false, * FROM ({run_by_hash})
 
@@ -299,7 +299,7 @@ WITH RECURSIVE found (owner) AS (
 SELECT found.owner, coalesce(until_us, 0) FROM found LEFT JOIN pulses ON pulses.owner = found.owner
 WHERE found.owner IS NOT NULL
 
--- Who is due. A run that nobody owns is due if it waits for nothing, if its time has come, or if it
+-- Due runs. An unowned run is due if it waits for nothing, if its time has come, or if it
 -- waits and got a message that it has not heard. Each way has its own index; `spoken_to` joins the
 -- messages that are not taken, and reads only runs that have one.
 
@@ -563,7 +563,7 @@ SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
     WHERE namespace = :namespace AND coalesce(queue, 'default') = :queue AND {may_pass})
   ORDER BY rank, run_no LIMIT :limit)
 
--- What the indexes of workers do not show, though the tables have it; or show in another place.
+-- Runs that the tables have and the indexes of workers do not show, or show in another place.
 
 -- name: hidden_run
 SELECT run_no FROM (

@@ -58,7 +58,7 @@ _STORE_ADVANCED = Q["store_advanced"]
 
 
 class Changed(NamedTuple):
-    """What a transaction changed: digests of rows, and numbers in the row of the store."""
+    """The result of a transaction: digests of rows, and numbers in the row of the store."""
 
     digests: bytes
     numbers: Mapping[str, int] = MappingProxyType({})
@@ -128,8 +128,8 @@ class Writer:
                 self.unlock_side()
 
     def beside(self, work: Callable[[Transaction], T]) -> T:
-        """Do some work in a transaction that says nothing about any run: it is not counted, and
-        nobody is told of it."""
+        """Do some work in a transaction on rows that belong to no run: it is not counted, and
+        nobody is notified."""
         with self.database.lock:
             connection = self.begin()
             try:

@@ -40,7 +40,7 @@ _NO_ANCHOR = Anchor(0, 0, b"")
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """What one slot says."""
+    """The content of one slot."""
 
     store_id: str
     incarnation: int
@@ -118,7 +118,7 @@ class Witness:
                 return  # Another process committed after us and was quicker to say so.
             os.pwrite(self._handle, form + _CRC.pack(zlib.crc32(form)) + _PAD, _offset(row.commits))
         except OSError as error:
-            # The commit stands, and nobody was told of it: no StoreFull, after which one goes on.
+            # The commit stands, but was not acknowledged: not StoreFull, which lets the caller go on.
             raise StoreFailed(
                 f"{self.path} cannot be written: {error.strerror}; what was acknowledged stands: "
                 "free some space if there is none, then open the store again"

@@ -110,7 +110,7 @@ CREATE INDEX runs_by_parent ON holdfast.runs (namespace, parent, run_no) WHERE p
 -- The forks of a run, by the text that says where they came from.
 CREATE INDEX runs_by_origin ON holdfast.runs (namespace, origin COLLATE "C")
   WHERE origin IS NOT NULL;
--- What workers look through. Runs that wait for a person or a timer may be many, and are not among
+-- Workers search these. Runs that wait for a person or a timer may be many, and are not among
 -- those that can be taken at any time: one whose time has come is found by its time, and one that
 -- got a message by the message.
 CREATE INDEX runs_ready ON holdfast.runs
@@ -184,7 +184,7 @@ CREATE TABLE holdfast.inbox (
 
 CREATE INDEX inbox_untaken ON holdfast.inbox (run_no, number) WHERE taken_seq IS NULL;
 
--- What runs ask people, while it is open.
+-- Open questions of runs to people.
 CREATE TABLE holdfast.questions (
   run_no bigint NOT NULL,
   name text COLLATE "C" NOT NULL,
@@ -200,7 +200,7 @@ CREATE TABLE holdfast.questions (
 
 CREATE INDEX questions_by_time ON holdfast.questions (asked_us);
 
--- What families of runs may spend, and have spent.
+-- Accounts: the limits of a family of runs, and its spending.
 CREATE TABLE holdfast.accounts (
   namespace text COLLATE "C" NOT NULL,
   root text COLLATE "C" NOT NULL,
@@ -270,7 +270,7 @@ CREATE TABLE holdfast.schedules (
   PRIMARY KEY (namespace, name)
 );
 
--- What one process did for one flow in one minute, as JSON; flow '' is the process itself. A measure
+-- The counts of one process for one flow in one minute, as JSON; flow '' is the process itself. A measure
 -- that is written again is replaced by a fuller one.
 CREATE TABLE holdfast.measures (
   namespace text COLLATE "C" NOT NULL,
@@ -305,7 +305,7 @@ CROSS JOIN LATERAL (
   SELECT coalesce(j.body::json -> 'result', j.body::json -> 'value', j.body::json -> 'state') AS value
 ) AS v;
 
--- What happened, line by line; a start that was written with its outcome has a line of its own.
+-- The events of a run, one per line; a start that was written with its outcome has a line of its own.
 CREATE VIEW holdfast.log AS
 SELECT r.run_id, e.seq, e.kind, to_timestamp(e.at_us / 1000000.0) AS at, e.step, e.attempt, e.input,
   e.output, e.error, r.namespace

@@ -118,8 +118,8 @@ CREATE INDEX runs_by_parent ON runs (namespace, parent) WHERE parent IS NOT NULL
 -- The forks of a run, by the text that says where they came from.
 CREATE INDEX runs_by_origin ON runs (namespace, origin) WHERE origin IS NOT NULL;
 
--- What workers look through, in two parts: runs that may be taken at any time, in the order in which
--- they are taken, and those that wait for a time or a message. Of the second kind there may be many:
+-- Workers search these two: runs that may be taken at any time, in the order in which they are
+-- taken, and those that wait for a time or a message. Of the second kind there may be many:
 -- one whose time has come is found by its time, one that got a message by the message, and the others
 -- are not read. What decides whether a run may be taken stands in the index, so that one that may not
 -- is passed over without being read. A step of a running run touches none of these.
@@ -198,7 +198,7 @@ CREATE TABLE inbox (
 -- Messages that are still to be read: they wake the run that they were sent to.
 CREATE INDEX inbox_untaken ON inbox (run_no) WHERE taken_seq IS NULL;
 
--- What runs ask people, while it is open. Each is found by two ways: the table, and its names.
+-- Open questions of runs to people. Each is found in two ways: by the table, and by its name.
 CREATE TABLE questions (
   id INTEGER PRIMARY KEY,
   run_no INTEGER NOT NULL REFERENCES runs,
@@ -213,8 +213,8 @@ CREATE TABLE questions (
   UNIQUE (run_no, name)
 );
 
--- What families of runs may spend, and have spent. That there is none means "no limit", so it is
--- confirmed by a second path.
+-- Accounts: the limits of a family of runs, and its spending. No account means "no limit", so an
+-- absence is confirmed by a second path.
 CREATE TABLE accounts (
   id INTEGER PRIMARY KEY,
   namespace TEXT NOT NULL,
@@ -286,7 +286,7 @@ CREATE TABLE schedules (
   PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
 
--- What one process did for one flow in one minute, as JSON; flow '' is the process itself. A measure
+-- The counts of one process for one flow in one minute, as JSON; flow '' is the process itself. A measure
 -- that is written again is replaced by a fuller one.
 CREATE TABLE measures (
   id INTEGER PRIMARY KEY,
@@ -324,7 +324,7 @@ SELECT j.id >> 32 AS run_no, j.id & 4294967295 AS seq, j.kind, j.step, j.attempt
   json_extract(j.body, '$.error.type') || ': ' || json_extract(j.body, '$.error.message') AS error
 FROM journal AS j;
 
--- What happened, line by line; a start that was written with its outcome has a line of its own.
+-- The events of a run, one per line; a start that was written with its outcome has a line of its own.
 CREATE VIEW log AS
 SELECT r.run_id, e.seq, e.kind,
   strftime('%Y-%m-%dT%H:%M:%fZ', e.at_us / 1000000.0, 'unixepoch') AS at,
