@@ -205,7 +205,7 @@ def test_our_own_lines_have_the_run_as_fields_and_no_text_of_an_error(caplog):
     assert (failed.flow, failed.step, failed.generation) == ("logged_failing", "logged_break", 1)
     assert failed.exception == "ValueError"
     assert (held.flow, held.step, held.reason) == ("logged_doubtful", "logged_pay", "in_doubt")
-    assert "holdfast explain logged-4" in held.getMessage()
+    assert "store.explain('logged-4')" in held.getMessage()
     assert "canary" not in caplog.text
     line = json.loads(JsonFormatter().format(held))
     assert (line["run_id"], line["step"], line["reason"]) == ("logged-4", "logged_pay", "in_doubt")

@@ -14,22 +14,22 @@ from holdfast import flow, step
 PATIENCE_S = 30.0
 
 
-@step
+@step(name="dropped_double")
 def double(number: int) -> int:
     return 2 * number
 
 
-@step
+@step(name="dropped_triple")
 async def triple(number: int) -> int:
     return 3 * number
 
 
-@flow
+@flow(name="dropped_doubled")
 def doubled(number: int) -> int:
     return double(number)
 
 
-@flow
+@flow(name="dropped_tripled")
 async def tripled(number: int) -> int:
     return await triple(number)
 
