@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._engine.journal.argument_diff import TEXT_MAX_CHARS, told
+from holdfast._engine.journal.argument_diff import TEXT_MAX_CHARS, difference
 
 
 @holdfast.versioning.register_type
@@ -41,11 +41,11 @@ LONG = "a" * 500
     ],
 )
 def test_paths_and_both_values_are_told(before: Any, after: Any, text: str) -> None:
-    assert told(before, after) == text
+    assert difference(before, after) == text
 
 
 def test_of_long_texts_the_part_is_shown_where_they_differ() -> None:
-    text = told({"q": f"{LONG}X{LONG}"}, {"q": f"{LONG}Y{LONG}"})
+    text = difference({"q": f"{LONG}X{LONG}"}, {"q": f"{LONG}Y{LONG}"})
     before, _, after = text.partition(", is ")
     assert "X" in before
     assert "Y" in after
@@ -54,4 +54,4 @@ def test_of_long_texts_the_part_is_shown_where_they_differ() -> None:
 
 
 def test_long_values_are_shortened() -> None:
-    assert len(told({"q": b"a" * 500}, {"q": b"b" * 500})) < 2 * TEXT_MAX_CHARS + 40
+    assert len(difference({"q": b"a" * 500}, {"q": b"b" * 500})) < 2 * TEXT_MAX_CHARS + 40

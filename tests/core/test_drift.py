@@ -14,7 +14,7 @@ from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.step_keys import are_parallel, scope_of
 from holdfast._engine.scripts.doubt_policies import may_send
-from holdfast._features.drift.comparison import CodeNow, StepNow, found
+from holdfast._features.drift.comparison import CodeNow, StepNow, code_changes
 from holdfast.errors import RunHeld, UsageError
 from tests.core.test_history import Journal as Plain
 
@@ -137,21 +137,23 @@ def now(**steps: StepNow) -> CodeNow:
 def test_a_change_is_told_until_it_was_gone_on_with():
     journal = Journal().done("think", 0, versions={"model": "m-1"})
     code = now(think=StepNow(versions={"model": "m-2"}))
-    (change,) = found(journal.fold(), "f", code, 0)
+    (change,) = code_changes(journal.fold(), "f", code, 0)
     assert (change.kind, change.name, change.policy) == ("model", "think", "keep")
     told = msgspec.to_builtins(msgspec.structs.replace(change, did="keep"))
     journal.run(Kind.DRIFT_FOUND, changes=[told])
-    assert found(journal.fold(), "f", code, 0) == []
-    (again,) = found(journal.fold(), "f", now(think=StepNow(versions={"model": "m-3"})), 0)
+    assert code_changes(journal.fold(), "f", code, 0) == []
+    (again,) = code_changes(journal.fold(), "f", now(think=StepNow(versions={"model": "m-3"})), 0)
     assert again.now == "m-3"
 
 
 def test_only_what_is_known_on_both_sides_is_compared():
     journal = Journal().done("think", 0).done("search", 1, code="3.11:aa", versions={"model": "m"})
-    assert found(journal.fold(), "f", now(), 0) == []
-    assert found(journal.fold(), "f", now(think=StepNow("3.11:bb", {"model": "m"})), 0) == []
-    assert found(journal.fold(), "f", now(search=StepNow("3.12:bb", {"other": "x"})), 0) == []
-    (change,) = found(journal.fold(), "f", now(search=StepNow("3.11:bb")), 0)
+    assert code_changes(journal.fold(), "f", now(), 0) == []
+    assert code_changes(journal.fold(), "f", now(think=StepNow("3.11:bb", {"model": "m"})), 0) == []
+    assert (
+        code_changes(journal.fold(), "f", now(search=StepNow("3.12:bb", {"other": "x"})), 0) == []
+    )
+    (change,) = code_changes(journal.fold(), "f", now(search=StepNow("3.11:bb")), 0)
     assert (change.kind, change.steps) == ("step", ("search",))
 
 
@@ -162,7 +164,7 @@ def test_a_result_expires_when_it_is_older_than_it_is_good_for(minutes: int):
     ended_us = history.records["search"].ended_us
     assert ended_us is not None
     code = now(search=StepNow(valid_for_us=6 * HOUR_US))
-    changes = found(history, "f", code, ended_us + minutes * 60_000_000)
+    changes = code_changes(history, "f", code, ended_us + minutes * 60_000_000)
     assert bool(changes) == (minutes > 6 * 60)
     assert all(change.policy == "hold" for change in changes), "think was made of it"
 
@@ -172,5 +174,5 @@ def test_a_key_is_told_as_expired_exactly_when_it_is_not_sent(hours: float):
     history = Journal().intent("pay", 0).fold()
     age_us = int(hours * HOUR_US)
     at_us = history.records["pay"].first_started_us + age_us
-    kinds = [change.kind for change in found(history, "f", now(), at_us)]
+    kinds = [change.kind for change in code_changes(history, "f", now(), at_us)]
     assert kinds == ([] if may_send(0, age_us, 24 * 3600) else ["key"])

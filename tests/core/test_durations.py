@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._engine.values.durations import LONGEST_US, ends, micros, seconds, shown
+from holdfast._engine.values.durations import LONGEST_US, as_text, ends, micros, seconds
 from holdfast.errors import UsageError
 
 S = 1_000_000
@@ -69,6 +69,6 @@ def test_the_end_follows_from_the_beginning(length_us: int, now_us: int) -> None
 
 @given(st.integers(0, LONGEST_US))
 def test_every_length_can_be_shown(length_us: int) -> None:
-    text = shown(length_us)
+    text = as_text(length_us)
     assert text
     assert len(text.split()) <= 4

@@ -13,7 +13,14 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.journal.rows import GENESIS, Account, Lease, RunRow, Write, apply
-from holdfast._features.watchdog.model import Limits, decided, finding_write, noted_in, read, told
+from holdfast._features.watchdog.model import (
+    Limits,
+    decided,
+    finding_message,
+    finding_write,
+    noted_in,
+    read,
+)
 from holdfast._features.watchdog.partial_failure import partial_failure
 from holdfast._features.watchdog.repeated_actions import duplicate_action, looping
 from holdfast._features.watchdog.runaway_cost import runaway_cost
@@ -414,7 +421,7 @@ def test_limits_are_recorded_with_the_run():
 def test_a_decision_is_written_once_and_a_hold_only_where_it_goes_on():
     past = failed(Past().effect("pay"))
     [found] = partial_failure(past.seen())
-    decision = read(told(decided(found, "hold"), past.now_us))
+    decision = read(finding_message(decided(found, "hold"), past.now_us))
     history = History.fold("r", past.entries)
     past.row.owner = None
     write = finding_write(

@@ -115,7 +115,7 @@ def test_a_live_process_is_told_and_nobody_else_writes(store, clock):
     watchdog.tell(store, finding, "note")
     assert [it.message_id for it in store.inbox(row.run_no)] == [f"finding:{finding.id}"]
     assert store.get("r").last_seq == row.last_seq
-    assert watchdog.is_told(store, row, finding)
+    assert watchdog.is_decided(store, row, finding)
 
 
 def test_nothing_is_written_into_a_run_that_has_ended(store):

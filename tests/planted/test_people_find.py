@@ -100,6 +100,6 @@ def test_a_message_is_given_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return next(iter(self._untaken.get(str(kind), {}).values()), None)
 
     monkeypatch.setattr(Mail, "reserve", again)
-    monkeypatch.setattr(Mail, "taken", lambda self, message_ids: None)
+    monkeypatch.setattr(Mail, "mark_taken", lambda self, message_ids: None)
     with pytest.raises(RunError, match="was taken before"):
         received()

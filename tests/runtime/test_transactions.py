@@ -444,14 +444,14 @@ def test_a_key_that_another_run_took_meanwhile(
         return raced()
 
     race.run("a")
-    taken = transactional_effects._taken
+    taken = transactional_effects._taken_key
     looks: list[int] = []
 
     def looks_too_early(execution: Any, claim: Any) -> Any:
         looks.append(1)
         return None if len(looks) == 1 else taken(execution, claim)
 
-    monkeypatch.setattr(transactional_effects, "_taken", looks_too_early)
+    monkeypatch.setattr(transactional_effects, "_taken_key", looks_too_early)
 
     assert race.run("b") == "ordered"
 

@@ -59,7 +59,7 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     frame = in_flow(f"holdfast.{name}()")
     execution = frame.execution
     execution.check()
-    key, position = key_override.take(frame, name, key_override.given())
+    key, position = key_override.take(frame, name, key_override.current_key())
     call = StepCall(Spec(name), key, position, None, "", None)
     record = recorded_at(frame, call, VALUE)
     if record is not None and record.outcome is not None:
@@ -84,7 +84,7 @@ def emit(value: Any) -> None:
     if frame.call is not None:
         key, attempt, position = frame.call.key, frame.call.attempt.number, None
     else:
-        key, position = key_override.take(frame, "emit", key_override.given())
+        key, position = key_override.take(frame, "emit", key_override.current_key())
         attempt = 0
         call = StepCall(Spec("emit"), key, position, None, "", None)
         if recorded_at(frame, call, EMITTED) is not None:

@@ -361,7 +361,7 @@ class Step(Recorded[P, R]):
             return cast("R", self._outside(args, kwargs))
         if frame.call is not None:
             return cast("R", self._within_step(frame, args, kwargs))
-        step_key = key_override.given(self._step_key)
+        step_key = key_override.current_key(self._step_key)
         if frame.awaits if step_key is None else key_override.awaits_here(frame, step_key):
             raise UsageError(
                 f"{self.name} is a sync {self._settings.what}; in an async flow write "
@@ -375,7 +375,7 @@ class Step(Recorded[P, R]):
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call it from an async flow: it runs in a thread, and is awaited."""
-        frame, step_key = current.get(), key_override.given(self._step_key)
+        frame, step_key = current.get(), key_override.current_key(self._step_key)
         if frame is None or frame.call is not None or not key_override.awaits_here(frame, step_key):
             raise UsageError(f"{self.name}.aio(…) is awaited inside an async flow")
         return _called(frame.execution, self._prepared(frame, step_key, args, kwargs))
@@ -417,7 +417,7 @@ class AsyncStep(Recorded[P, R]):
             return cast("Coroutine[Any, Any, R]", self._outside(args, kwargs))
         if frame.call is not None:
             return cast("Coroutine[Any, Any, R]", self._within_step(frame, args, kwargs))
-        step_key = key_override.given(self._step_key)
+        step_key = key_override.current_key(self._step_key)
         if not key_override.awaits_here(frame, step_key):
             raise UsageError(
                 f"{self.name} is an async {self._settings.what}, and this flow is sync; make the "

@@ -116,7 +116,7 @@ class Mail:
             free = [it for it in known if it.message_id not in self._reserved and wanted(it)]
             return min(free, key=lambda it: it.number, default=None)
 
-    def taken(self, message_ids: list[str]) -> None:
+    def mark_taken(self, message_ids: list[str]) -> None:
         """A write that takes these messages is on its way."""
         with self._lock:
             for message_id in message_ids:

@@ -84,7 +84,7 @@ class Observed(Protocol):
         ...
 
 
-def taken(store: Store, row: RunRow, history: History, *, resumed: bool) -> None:
+def run_claimed(store: Store, row: RunRow, history: History, *, resumed: bool) -> None:
     """A run is executed here from now on."""
     if observers:
         run = msgspec.structs.replace(_run(store, row), past=past_of(history, row))

@@ -45,7 +45,7 @@ _THEN = {
 """By what is declared for a doubt, what becomes of it."""
 
 
-def taken(row: RunRow) -> None:
+def claimed(row: RunRow) -> None:
     """A run was claimed, for the first time or once more."""
     if row.epoch > 1:
         logs.info("run %s of %s is taken up again", row.run_id, row.flow, about=row)

@@ -131,7 +131,10 @@ def _described(error: BaseException, causes: int) -> dict[str, Any]:
     told: dict[str, Any] = {
         "classes": _names(type(error)),
         "message": message,
-        "args": [_plain(it, str(it) if _is_shown(it) else None) for it in _given(error)],
+        "args": [
+            _plain(it, str(it) if _is_worth_text(it) else None)
+            for it in _constructor_arguments(error)
+        ],
         "attributes": {name: it for name, it in held.items() if it is not _LOST},
         "lost": [name for name, it in held.items() if it is _LOST],
     }
@@ -145,7 +148,7 @@ def _described(error: BaseException, causes: int) -> dict[str, Any]:
     return told
 
 
-def _given(error: BaseException) -> tuple[Any, ...]:
+def _constructor_arguments(error: BaseException) -> tuple[Any, ...]:
     """Return what Python's own class below an error is made with; an OSError holds more than args."""
     made_of: Any = _own_class(type(error)).__reduce__(error)
     return cast("tuple[Any, ...]", made_of[1])
@@ -169,7 +172,7 @@ def _members(error: Any) -> tuple[BaseException, ...]:
     return cast("tuple[BaseException, ...]", error.exceptions)
 
 
-def _is_shown(value: Any) -> bool:
+def _is_worth_text(value: Any) -> bool:
     """Whether the text of a value tells something of it."""
     return not isinstance(value, type) and type(value).__module__.partition(".")[0] not in _HTTP
 
@@ -211,7 +214,7 @@ def _made_or_none(told: dict[str, Any]) -> BaseException | None:
     """Make an error again, as the nearest class of today; None if that says nothing of it."""
     classes = told["classes"]
     for at in range(len(classes)):
-        kind = _found(classes[at:])
+        kind = _class_of(classes[at:])
         if kind in _UNNAMED and at:
             return None
         if kind is not None and not issubclass(kind, _INTERRUPTS):
@@ -220,7 +223,7 @@ def _made_or_none(told: dict[str, Any]) -> BaseException | None:
     return None
 
 
-def _found(classes: list[list[str]]) -> type[BaseException] | None:
+def _class_of(classes: list[list[str]]) -> type[BaseException] | None:
     """Return a class of this program by its name, and by its bases where two have one name.
 
     Nothing is imported because a journal names it.

@@ -5,8 +5,8 @@ Frameworks hand one object of the program to all tools: the `context` of the Ope
 done again.
 
     watched = Watched(context)         # before the call
-    recorded = watched.told(result)    # after it: the result, with what has changed
-    result = watched.taken(recorded)   # live as it is; on replay the changes are done again
+    recorded = watched.recorded(result)    # after it: the result, with what has changed
+    result = watched.replayed(recorded)   # live as it is; on replay the changes are done again
 
 Looked at are the context itself, and in it dictionaries, lists, deques, sets, dataclasses and models
 of Pydantic. Any other object (a client, a connection) is known by its identity only: it may stand in a
@@ -72,7 +72,7 @@ class Watched:
         """Look at the context; the tool is called now."""
         self._before = _described(self._context)
 
-    def told(self, result: Any) -> Any:
+    def recorded(self, result: Any) -> Any:
         """Return what is recorded of the call: its result, and what it changed if it did."""
         assert self._before is not None
         found: list[Any] = []
@@ -82,7 +82,7 @@ class Watched:
         self._changes = [_clock(self._context).tick(found), *found]
         return (MARK, result, self._changes)
 
-    def taken(self, recorded: Any) -> Any:
+    def replayed(self, recorded: Any) -> Any:
         """Return the result in a record. If the tool was not called, do what it did to the context."""
         if not isinstance(recorded, tuple) or recorded[:1] != (MARK,):
             return recorded
@@ -104,7 +104,7 @@ class Watched:
                 failed
             ):
                 raise
-            fields = ", ".join(_shown(path) for _, path, _ in self._changes[1:])
+            fields = ", ".join(_path_text(path) for _, path, _ in self._changes[1:])
             raise UsageError(
                 f"the tool {self._tool} changed {fields or 'something'} of the run's context, and "
                 f"that cannot be kept for a resume: {failed}. Put plain data there, register the "
@@ -120,11 +120,11 @@ async def restoring(tool: str, context: Any, call: Callable[[], Awaitable[Any]])
 
     async def changes() -> Any:
         restored.begin()
-        return called.told(None)
+        return called.recorded(None)
 
     with called.refusals():
         step = holdfast.adapters.as_step(changes, name=fitting(f"context {tool}"))
-        restored.taken(await step())
+        restored.replayed(await step())
     return result
 
 
@@ -235,7 +235,7 @@ def _plain(path: _Path) -> list[list[Any]]:
     return [list(step) for step in path]
 
 
-def _shown(path: list[list[Any]]) -> str:
+def _path_text(path: list[list[Any]]) -> str:
     shown = "".join(f".{at}" if kind == _FIELD else f"[{at!r}]" for kind, at in path)
     return shown.removeprefix(".") or "all"
 

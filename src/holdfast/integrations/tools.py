@@ -207,7 +207,7 @@ class _Toolbox:
         """The tools for Anthropic's messages."""
         return self.schema("anthropic")
 
-    def _found(self, call: ToolCall) -> tuple[AnyStep, dict[str, Any]]:
+    def _resolved(self, call: ToolCall) -> tuple[AnyStep, dict[str, Any]]:
         """Return what to call, and with what; what cannot be called is a step that says so."""
         tool = self._tools.get(call.name)
         if tool is None:
@@ -271,7 +271,7 @@ class Tools(_Toolbox):
             return [each.result() for each in [pool.submit(copy_context().run, it) for it in bound]]
 
     def _call(self, call: ToolCall, place: int) -> ToolResult:
-        step, arguments = self._found(call)
+        step, arguments = self._resolved(call)
         try:
             with step_key(_key(call, place)):
                 value = step(**arguments)
@@ -310,7 +310,7 @@ class AsyncTools(_Toolbox):
         return list(await asyncio.gather(*bound))
 
     async def _call(self, call: ToolCall, place: int) -> ToolResult:
-        step, arguments = self._found(call)
+        step, arguments = self._resolved(call)
         try:
             with step_key(_key(call, place)):
                 value = await _awaited(step, arguments)

@@ -260,7 +260,7 @@ def results_of(store: Store, run_id: str) -> dict[str, ToolResult]:
         call_id = unquote(quoted.partition("#")[0])
         if _is_other(name, entry):
             others.add(step)
-        result = _told(entry, name, call_id) if call_id and step not in others else None
+        result = _result_in(entry, name, call_id) if call_id and step not in others else None
         if result is not None:
             told[step] = result
     results: dict[str, ToolResult] = {}
@@ -290,7 +290,7 @@ def _as_called(steps: Iterable[str]) -> list[str]:
     return [step for turn in turns.values() for _, step in sorted(turn)]
 
 
-def _told(entry: Entry, name: str, call_id: str) -> ToolResult | None:
+def _result_in(entry: Entry, name: str, call_id: str) -> ToolResult | None:
     """Return what an entry says of a tool call; a later entry of the call says it better."""
     body = entry.body
     if "result" in body:

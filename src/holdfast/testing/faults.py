@@ -114,7 +114,9 @@ class FaultyStore(Through):
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         """Append, unless it is fenced."""
         refused: list[Outcome] = [Fenced() for _ in writes]
-        return self.around("append", _told(writes), lambda: self.inner.append(writes), refused)
+        return self.around(
+            "append", _batch_text(writes), lambda: self.inner.append(writes), refused
+        )
 
     def around(
         self, operation: str, what: str, perform: Callable[[], T], refused: T | None = None
@@ -136,6 +138,6 @@ class FaultyStore(Through):
         raise fault.error
 
 
-def _told(writes: Sequence[Write]) -> str:
+def _batch_text(writes: Sequence[Write]) -> str:
     kinds: list[Any] = [draft.kind.value for write in writes for draft in write.drafts]
     return f"append {', '.join(kinds)}".rstrip()

@@ -60,7 +60,7 @@ class Through:
         return self.around("claim", "claim", lambda: self.inner.claim(run_id, owner, at_us))
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
-        return self.around("append", told(writes), lambda: self.inner.append(writes))
+        return self.around("append", batch_text(writes), lambda: self.inner.append(writes))
 
     def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
         def inside(connection: Any) -> Write:
@@ -79,7 +79,7 @@ class Through:
         raise NotImplementedError(f"{operation}: {what}, {perform}")
 
 
-def told(writes: Sequence[Write]) -> str:
+def batch_text(writes: Sequence[Write]) -> str:
     """Say what a batch of writes is about."""
     parts = [
         f"{draft.kind.value} {draft.step}" if draft.step else draft.kind.value

@@ -52,11 +52,11 @@ def changed(context: Any, tool: Callable[[Any], Any]) -> Any:
     watched = Watched("tool", context)
     watched.begin()
     tool(context)
-    return watched.told("said")
+    return watched.recorded("said")
 
 
 def done_again(context: Any, recorded: Any) -> Any:
-    assert Watched("tool", context).taken(recorded) == "said"
+    assert Watched("tool", context).replayed(recorded) == "said"
     return context
 
 
@@ -144,9 +144,9 @@ def test_calls_side_by_side_are_done_again_in_the_order_of_their_ends() -> None:
     first.begin()
     second.begin()
     live.count = 1
-    of_second = second.told("said")
+    of_second = second.recorded("said")
     live.count = 2
-    of_first = first.told("said")
+    of_first = first.recorded("said")
     done_again(replayed, of_first)
     done_again(replayed, of_second)
     assert replayed.count == live.count == 2
@@ -159,7 +159,7 @@ def test_what_cannot_be_kept_names_the_tool_and_the_field(store: holdfast.types.
     def connect() -> Any:
         watched.begin()
         ctx.facts["client"] = threading.Lock()
-        return watched.told("connected")
+        return watched.recorded("connected")
 
     with (
         holdfast.run("r-1", store=store),

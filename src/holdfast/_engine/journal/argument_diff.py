@@ -36,7 +36,7 @@ def now(
         return None
 
 
-def told(before: dict[str, Any], after: dict[str, Any]) -> str:
+def difference(before: dict[str, Any], after: dict[str, Any]) -> str:
     """Return where two sets of arguments differ: path, what is recorded, what is given now."""
     found = list(itertools.islice(_between(before, after, "", 0), SHOWN_MAX + 1))
     parts = [f"{path} was {one}, is {other}" for path, one, other in found[:SHOWN_MAX]]

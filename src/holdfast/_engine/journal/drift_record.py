@@ -104,7 +104,7 @@ class Gap:
         self.accepted.update(data.get("accepted", {}))
         self._decided = "drift" in data
 
-    def found(self, data: dict[str, Any]) -> None:
+    def add_found(self, data: dict[str, Any]) -> None:
         """Something was found to have changed."""
         self.found_last = data
         for change in changes_of(data):

@@ -104,7 +104,7 @@ class Folding:
     def _drift_found(self, entry: Entry) -> None:
         self.decided_seq = entry.seq
         data = facts(entry)
-        self.gap.found(data)
+        self.gap.add_found(data)
         self.supersede(data)
 
     def supersede(self, data: dict[str, Any]) -> None:

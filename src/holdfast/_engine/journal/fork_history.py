@@ -292,7 +292,7 @@ def is_replaced(key: str, past: History) -> bool:
     return False
 
 
-def check_given(cut: Cut, key: str) -> None:
+def check_replaceable(cut: Cut, key: str) -> None:
     """Refuse a result for what is no step of the other run."""
     if is_replaced(key, cut.past):
         raise UsageError(

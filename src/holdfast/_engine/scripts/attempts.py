@@ -62,7 +62,7 @@ def started(
         if not (notes or demanded):
             return Wrote()
         wrote: Wrote = yield Append(call, notes, changes=[*claims, *demanded])
-        if wrote.refused is None or wrote.taken is not None:
+        if wrote.refused is None or wrote.taken_key is not None:
             return wrote
         for gate in call.gates:
             yield from gate.refused(call, wrote.refused, run_id)
@@ -118,7 +118,7 @@ def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Scrip
     """Record an attempt that failed and is tried again, and wait."""
     now_us: int = yield NOW
     retry_at_us = now_us + int(wait_s * 1e6)
-    facts = {"error": told(error), "final": False, "retry_at_us": retry_at_us}
+    facts = {"error": error_facts(error), "final": False, "retry_at_us": retry_at_us}
     note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
     yield Append(call, ending(call, note))
     yield Sleep(call, retry_at_us)
@@ -132,7 +132,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
         if called.error is None:
             note = Note(
                 Kind.STEP_COMPLETED,
-                {"degraded": told(error)},
+                {"degraded": error_facts(error)},
                 {"result": called.value},
                 ends_attempt=True,
             )
@@ -146,7 +146,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
                 return wrote.value
             except NotSerializable as refused:
                 error = refused  # A fallback that cannot be stored is none.
-    facts: dict[str, Any] = {"error": told(error), "final": True}
+    facts: dict[str, Any] = {"error": error_facts(error), "final": True}
     if unknown:
         facts["unknown"] = True
     changes = key_change(call, "in_doubt" if unknown else "not_done")
@@ -171,7 +171,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
     raise step_failed(call, facts["error"], call.attempt.number, run_id, unknown=unknown) from error
 
 
-def told(error: BaseException) -> dict[str, str]:
+def error_facts(error: BaseException) -> dict[str, str]:
     """Return an exception as the journal tells it."""
     try:
         message = str(error)

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import KeyState
-from holdfast._engine.scripts.attempts import told
+from holdfast._engine.scripts.attempts import error_facts
 from holdfast._engine.scripts.requests import Note, Spec, StepCall
 from holdfast._engine.scripts.stops import Unwind
 from holdfast.errors import RunHeld
@@ -34,7 +34,7 @@ class Doubt:
         self.why = why
         self.ended = ended
         self.error = error
-        self.told = recorded if error is None else told(error)
+        self.told = recorded if error is None else error_facts(error)
         """Type and message of the exception, also where only the journal has it."""
         self.lost_us = lost_us
         self.other = other

@@ -21,6 +21,7 @@ from holdfast._engine.scripts import doubt_policies
 from holdfast._engine.scripts.attempts import (
     admitted,
     begin,
+    error_facts,
     failed_attempt,
     give_up,
     intent,
@@ -28,7 +29,6 @@ from holdfast._engine.scripts.attempts import (
     marked,
     pause,
     started,
-    told,
 )
 from holdfast._engine.scripts.business_keys import claim_of, find_name
 from holdfast._engine.scripts.doubt import OTHER_ARGS, Doubt, held, held_on_key
@@ -124,9 +124,9 @@ def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
     claim = claim_of(call)
     while True:
         wrote: Wrote = yield from started(call, [intent(call)], run_id, claim)
-        if wrote.taken is None:
+        if wrote.taken_key is None:
             return NOTHING
-        found = yield from key_is_taken(call, wrote.taken, run_id)
+        found = yield from key_is_taken(call, wrote.taken_key, run_id)
         if found is not NOTHING:
             return found
         yield from admitted(call, run_id, in_doubt=in_doubt)
@@ -168,7 +168,7 @@ def _refused(call: StepCall, why: str, taken: KeyState) -> Script:
     """Record that the key cannot be had, so that a replay tells the flow the same."""
     error = KeyConflict(call.spec.name, str(call.business_key), why, other_run=taken.run_id)
     conflict = {"key": error.key, "why": why, "other_run": taken.run_id}
-    facts = {"error": told(error), "final": True, "conflict": conflict}
+    facts = {"error": error_facts(error), "final": True, "conflict": conflict}
     failed = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
     yield Append(call, [failed])
     raise marked(error, call.key)
@@ -185,7 +185,7 @@ def ended_by_itself(
     if claim is not None:
         keys = [claim, SetKey(claim.effect, claim.key, "in_doubt")]
     wrote: Wrote = yield Append(call, notes, changes=keys)
-    if wrote.taken is not None:
+    if wrote.taken_key is not None:
         yield Append(call, notes)
     raise held(call, doubt, run_id)
 
@@ -268,7 +268,7 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
         return wrote.value
     if answer is not NOT_DONE:
         if called.error is not None:
-            news = told(called.error)
+            news = error_facts(called.error)
             why = f"on_doubt raised {news['type']}: {news['message']}"
         elif answer is UNKNOWN:
             why = "on_doubt answered UNKNOWN"

@@ -11,7 +11,7 @@ import msgspec
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.journal.step_record import facts
-from holdfast._engine.scripts.attempts import marked, told as told_error
+from holdfast._engine.scripts.attempts import error_facts, marked
 from holdfast._engine.scripts.requests import Note, StepCall
 from holdfast.errors import Rejected
 
@@ -20,7 +20,7 @@ SIGNAL = "signal:"
 ANSWER = "answer:"
 
 
-def told(message: Message) -> dict[str, Any]:
+def message_facts(message: Message) -> dict[str, Any]:
     """Return what the entry that takes a message says of it."""
     return {"id": message.message_id, "actor": message.actor, "sent_us": message.at_us}
 
@@ -28,12 +28,12 @@ def told(message: Message) -> dict[str, Any]:
 def misfit(message: Message, why: str) -> Note:
     """Return the entry that takes a message which the run cannot use: it is not lost, and the run
     goes on waiting."""
-    return Note(Kind.MESSAGE_DISCARDED, {**told(message), "why": why})
+    return Note(Kind.MESSAGE_DISCARDED, {**message_facts(message), "why": why})
 
 
 def why_not(error: Exception) -> str:
     """Say why the payload of a message cannot be used."""
-    return told_error(error)["message"] or type(error).__name__
+    return error_facts(error)["message"] or type(error).__name__
 
 
 # -- answers -----------------------------------------------------------------------------------
@@ -67,8 +67,10 @@ def refusal_in(message: Message) -> str | None:
 
 def refused_note(call: StepCall, message: Message, reason: str) -> Note:
     """Return the entry that says that a person refused."""
-    error = told_error(Rejected(call.key, reason, message.actor))
-    return Note(Kind.QUESTION_ANSWERED, {"refused": reason, **told(message), "error": error})
+    error = error_facts(Rejected(call.key, reason, message.actor))
+    return Note(
+        Kind.QUESTION_ANSWERED, {"refused": reason, **message_facts(message), "error": error}
+    )
 
 
 def refusal(call: StepCall, said: dict[str, Any]) -> BaseException:

@@ -184,7 +184,7 @@ class Wrote(msgspec.Struct):
     """Why nothing was written: one of the changes was refused."""
 
     @property
-    def taken(self) -> KeyState | None:
+    def taken_key(self) -> KeyState | None:
         """The business key that another call has, if that is why."""
         return self.refused.key if isinstance(self.refused, KeyTaken) else None
 

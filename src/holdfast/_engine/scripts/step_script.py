@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.decisions.command_lines import command
-from holdfast._engine.journal.argument_diff import told
+from holdfast._engine.journal.argument_diff import difference
 from holdfast._engine.journal.digest import digest
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import Divergence, History, Record, State
@@ -251,7 +251,7 @@ def _differences(call: StepCall, record: Record | None, decode: Decode | None) -
     if recorded is None:
         return ""
     try:
-        differ = told(decode(recorded), call.args_now)
+        differ = difference(decode(recorded), call.args_now)
     except HoldfastError:  # What cannot be read is not shown; the run is held all the same.
         return ""
     return f": {differ}" if differ else ""
@@ -264,7 +264,7 @@ def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any
     if record.state is not State.FAILED:
         value = decode(bytes(data.get("result", data.get("value", b"null"))))
         if record.outcome.kind is Kind.STEP_SETTLED and call.spec.returns is not None:
-            return _given(call, record.outcome, value, run_id)
+            return _settled_result(call, record.outcome, value, run_id)
         return value
     if record.outcome.kind is Kind.QUESTION_ANSWERED:
         raise refused_before(call, record.outcome)
@@ -279,7 +279,7 @@ def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any
     raise step_failed(call, error, max(record.attempts, 1), run_id, unknown=unknown)
 
 
-def _given(call: StepCall, settled: Entry, value: Any, run_id: str) -> Any:
+def _settled_result(call: StepCall, settled: Entry, value: Any, run_id: str) -> Any:
     """Return what a person said that an effect returned, as what it is declared to return; a value
     that is none holds the run, and never reaches the flow."""
     said = facts(settled)

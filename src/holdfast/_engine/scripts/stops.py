@@ -71,7 +71,7 @@ class Tried(msgspec.Struct, array_like=True):
                 return HELD_BY_CODE + told.decode()
             self.codes = self.codes[1:]
 
-    def shown(self) -> str:
+    def as_text(self) -> str:
         """Return them for people, each once."""
         return ", ".join(dict.fromkeys(_CODE.sub(r"\1", code) for code in self.codes))
 

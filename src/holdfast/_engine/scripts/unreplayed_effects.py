@@ -38,7 +38,7 @@ class Unmet:
         """Return an effect that a call may repeat: one of its name that is in doubt; or one that was
         done with the same arguments, unless (not `by_place`) what was done is not called again."""
         if self._by_name is None:
-            self._by_name = self._found()
+            self._by_name = self._unmatched()
         left = self._by_name.get(call.spec.name)
         if not left:
             return None
@@ -62,7 +62,7 @@ class Unmet:
         records = self._history.open_doubts()
         return [it for it in records if it.key not in met and self._is_ours(it)]
 
-    def _found(self) -> dict[str, list[Record]]:
+    def _unmatched(self) -> dict[str, list[Record]]:
         found: dict[str, list[Record]] = {}
         passed = self._history.passed()
         for record in self._history.records.values():

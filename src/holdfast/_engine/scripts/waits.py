@@ -21,7 +21,7 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.journal.step_record import SLEEP, Record, facts
 from holdfast._engine.scripts.attempts import marked
-from holdfast._engine.scripts.inbox_messages import SIGNAL, misfit, told, why_not
+from holdfast._engine.scripts.inbox_messages import SIGNAL, message_facts, misfit, why_not
 from holdfast._engine.scripts.requests import (
     Append,
     Await,
@@ -86,7 +86,7 @@ def wait_script(
         if message is None:
             return (yield from timed_out(call, f"signal {name!r}"))
         try:
-            note = Note(Kind.SIGNAL_RECEIVED, told(message), {"value": read(message.body)})
+            note = Note(Kind.SIGNAL_RECEIVED, message_facts(message), {"value": read(message.body)})
             wrote: Wrote = yield Append(call, [note], changes=[TakeMessage(message.message_id)])
         except Exception as error:
             if isinstance(error, ClassChanged) and error.today is not None:

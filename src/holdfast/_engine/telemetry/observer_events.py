@@ -17,7 +17,7 @@ from holdfast._engine.journal.lifecycle import ClaimedBecause
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_keys import name_of, told_name
 from holdfast._engine.journal.step_record import facts
-from holdfast._engine.scripts.attempts import told
+from holdfast._engine.scripts.attempts import error_facts
 from holdfast._engine.telemetry.trace_ids import span_id_of, trace_id_of
 from holdfast._engine.values.redactor import Redact, redact_error
 
@@ -141,12 +141,12 @@ class ObservedAttempt(msgspec.Struct):
     redact: Redact | None = None
     """What is taken out of texts of this store."""
 
-    def told(self) -> dict[str, str] | None:
+    def error_facts(self) -> dict[str, str] | None:
         """Return the type and the message of its error as the journal tells them: with what must
         not be reported taken out."""
         if self.error is None:
             return None
-        news = told(self.error)
+        news = error_facts(self.error)
         if self.redact is not None:
             redact_error(news, f"{self.key}: error", self.redact)
         return news

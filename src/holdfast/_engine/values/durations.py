@@ -91,7 +91,7 @@ def ends(duration: object, what: str) -> Callable[[int], int]:
     return lambda now_us: now_us + length_us
 
 
-def shown(length_us: int) -> str:
+def as_text(length_us: int) -> str:
     """Return a duration as people read it: its two largest parts."""
     if length_us < 1_000_000:
         return f"{length_us / 1000:.0f} ms"

@@ -299,7 +299,7 @@ class Writer:
         pairs: list[bytes] = []
         made: dict[Any, Any] = {}
         for key, part in value.items():
-            step = f"[{_shown(key)}]"
+            step = f"[{_short(key)}]"
             try:
                 (key_node, key_copy), (node, copy) = self.walk(key), self.walk(part)
             except Refused as refused:
@@ -387,7 +387,7 @@ def _are(parts: Sequence[dict[str, Any]], copies: Sequence[dict[str, Any]]) -> b
     )
 
 
-def _shown(key: object) -> str:
+def _short(key: object) -> str:
     return repr(key)[:40]
 
 

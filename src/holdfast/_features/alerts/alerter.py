@@ -136,7 +136,7 @@ class Alerter:
         who were there when it was `heard` of are told in any case. Says whether there was room for
         it: if not, it has to be offered again."""
         known = to or self._receivers()
-        wanted = [it for it in known if it in heard or self._is_told(it, since_us)]
+        wanted = [it for it in known if it in heard or self._wants(it, since_us)]
         with self._changed:
             for receiver in wanted:
                 key = f"{alert.id}:{receiver.mark}"
@@ -281,7 +281,7 @@ class Alerter:
     def _state(self, row: RunRow) -> Alert:
         return state_of(self._engine, row)
 
-    def _is_told(self, receiver: Receiver, since_us: int | None) -> bool:
+    def _wants(self, receiver: Receiver, since_us: int | None) -> bool:
         """Say whether a receiver is told of what has been the case since a time; None is now."""
         told_since_us = self._since_us(receiver)
         if since_us is None:

@@ -24,7 +24,13 @@ from holdfast._engine.journal.rows import Change, Message, Question, Write
 from holdfast._engine.journal.step_keys import APPROVE, check_label
 from holdfast._engine.journal.step_record import Record, facts
 from holdfast._engine.scripts.attempts import key_change, step_failed
-from holdfast._engine.scripts.inbox_messages import ANSWER, refusal, refusal_in, refused_note, told
+from holdfast._engine.scripts.inbox_messages import (
+    ANSWER,
+    message_facts,
+    refusal,
+    refusal_in,
+    refused_note,
+)
 from holdfast._engine.scripts.requests import (
     Append,
     Await,
@@ -34,7 +40,7 @@ from holdfast._engine.scripts.requests import (
     Script,
     StepCall,
 )
-from holdfast._engine.values.durations import Duration, micros, shown
+from holdfast._engine.values.durations import Duration, as_text, micros
 from holdfast._features.questions.model import FindQuestion, FoundQuestion
 from holdfast.errors import UsageError
 
@@ -158,7 +164,7 @@ class ApprovalGate(Gate):
     def _granted(self, message: Message) -> dict[str, Any]:
         # An answer that approves nothing is void, and is taken as such.
         grant: dict[str, Any] = dict(msgspec.json.decode(message.body).get("approved") or {})
-        grant |= told(message)
+        grant |= message_facts(message)
         if self.expires_us is not None:
             grant["until_us"] = message.at_us + self.expires_us
         return grant
@@ -171,7 +177,7 @@ class ApprovalGate(Gate):
             return "it was given in another generation of the run"
         until_us = grant.get("until_us")
         if until_us is not None and until_us <= now_us:
-            return f"it had expired {shown(max(now_us - until_us, 1000))} before it was used"
+            return f"it had expired {as_text(max(now_us - until_us, 1000))} before it was used"
         return None
 
     def _reject_grant(
@@ -251,7 +257,7 @@ def _refused(
         yield Append(call, [note], changes=[*keys, *taken])
         raise refusal(call, note.facts)
     error = note.facts["error"]
-    said = {"error": error, "final": True, "unknown": True, **told(message)}
+    said = {"error": error, "final": True, "unknown": True, **message_facts(message)}
     failed = Note(Kind.STEP_FAILED, said, ends_attempt=True)
     yield Append(call, [failed], changes=[*key_change(call, "in_doubt"), *taken])
     raise step_failed(call, error, call.attempt.number, run_id, unknown=True)

@@ -23,7 +23,7 @@ from holdfast._engine.journal.changes import Exhausted, Spend, is_exhausted, spe
 from holdfast._engine.journal.rows import Account, Change, Refused, Write
 from holdfast._engine.scripts.requests import Append, Gate, Now, Poll, Script, StepCall
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._engine.values.durations import Duration, micros, shown
+from holdfast._engine.values.durations import Duration, as_text, micros
 from holdfast.errors import RunHeld, UsageError
 
 NANOS = 10**9
@@ -319,7 +319,7 @@ def why_not(account: Account, cost_nanos: int, now_us: int) -> str:
     if account.steps is not None and account.spent_steps >= account.steps:
         told.append(f"{account.spent_steps:,} of {account.steps:,} steps are used")
     if account.wall_us is not None and now_us - account.opened_us >= account.wall_us:
-        told.append(f"the {shown(account.wall_us)} that it may take are over")
+        told.append(f"the {as_text(account.wall_us)} that it may take are over")
     return " and ".join(told) or "its budget was used up"
 
 

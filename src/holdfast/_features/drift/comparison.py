@@ -17,7 +17,7 @@ from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.step_keys import is_undo, name_of
 from holdfast._engine.journal.step_record import STEP, facts
 from holdfast._engine.scripts import doubt_policies
-from holdfast._engine.values.durations import shown
+from holdfast._engine.values.durations import as_text
 from holdfast._features.drift.model import DEFAULTS
 
 USED = ("model", "prompt", "tools")
@@ -92,7 +92,7 @@ class ResumePreview(msgspec.Struct, frozen=True):
 
     def _gap(self) -> str:
         how = "its process died" if self.died else f"last entry {self.last}"
-        return f"{shown(int(self.gap_s * 1e6)) or '0 s'} without an entry ({how})"
+        return f"{as_text(int(self.gap_s * 1e6)) or '0 s'} without an entry ({how})"
 
 
 def redone(history: History) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def redone(history: History) -> tuple[str, ...]:
     )
 
 
-def found(history: History, flow: str, now: CodeNow, at_us: int) -> list[Change]:
+def code_changes(history: History, flow: str, now: CodeNow, at_us: int) -> list[Change]:
     """Return what has changed, but for watched facts."""
     changes = _flow_code(history, flow, now)
     changes += _steps(history, now)
@@ -224,8 +224,8 @@ def _gone_bad(
     return Change(
         "expired",
         name,
-        f"is {shown(at_us - oldest_us)} old",
-        f"it is good for {shown(step.valid_for_us)}",
+        f"is {as_text(at_us - oldest_us)} old",
+        f"it is good for {as_text(step.valid_for_us)}",
         policy,
         keys,
         effects_behind(history, keys),
@@ -241,8 +241,8 @@ def _keys(history: History, now: CodeNow, at_us: int) -> list[Change]:
             continue
         ttl_s = _key_ttl_s(record, now)
         if not doubt_policies.may_send(record.first_started_us, at_us, ttl_s):
-            was = f"was first shown {shown(at_us - record.first_started_us)} ago"
-            is_now = f"may be forgotten after {shown(int(ttl_s * 1e6))}: it is not sent again"
+            was = f"was first shown {as_text(at_us - record.first_started_us)} ago"
+            is_now = f"may be forgotten after {as_text(int(ttl_s * 1e6))}: it is not sent again"
             changes.append(Change("key", record.key, was, is_now, now.policy("key"), (record.key,)))
     return changes
 

@@ -23,7 +23,7 @@ from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.history import Record, State
 from holdfast._engine.journal.step_keys import check_label, quoted
 from holdfast._engine.journal.step_record import facts
-from holdfast._engine.scripts.attempts import begin, give_up, marked, told
+from holdfast._engine.scripts.attempts import begin, error_facts, give_up, marked
 from holdfast._engine.scripts.requests import Append, Call, Called, Note, Script, Spec, StepCall
 from holdfast._engine.scripts.step_script import find, replayed
 from holdfast._engine.scripts.stops import Unwind
@@ -80,7 +80,7 @@ def _look(call: StepCall) -> Script:
     called: Called = yield Call(call, "look")
     if called.error is None:
         return called.value
-    error = told(called.error)
+    error = error_facts(called.error)
     return f"unreadable ({error['type']}: {error['message']})"[:UNREADABLE_MAX_CHARS]
 
 
@@ -96,7 +96,7 @@ class _Watched:
         key, position = frame.scope.take(f"watch:{quoted(name)}")
         self.call = StepCall(Spec("watch"), key, position, None, "", None)
         self.call.attempt.noted = True  # A look has no start of its own in the journal.
-        self.record = self._found()
+        self.record = self._record()
         if self.record is not None:
             self.execution.replay.replayed(key)
         self.file: str | None = None
@@ -107,7 +107,7 @@ class _Watched:
             return self.execution.slot(AfterGap).policies.get("fact") or DEFAULTS["fact"]
         return checked_policy(on_change, "fact", f"on_change of depends_on({self.name!r})")
 
-    def _found(self) -> Record | None:
+    def _record(self) -> Record | None:
         try:
             return find(self.call, self.execution.history)
         except Unwind as unwind:
@@ -124,7 +124,7 @@ class _Watched:
                 f"or a Path, not {fn!r:.80}"
             )
         else:
-            looks = _taken(fn)
+            looks = _fingerprinted(fn)
         awaits = inspect.iscoroutinefunction(looks)
         return Body(self.call, looks, lambda: ((), {}), None, None, awaits=awaits)
 
@@ -215,7 +215,7 @@ def _draft(call: StepCall, at_us: int, body: bytes) -> Any:
     return Draft(Kind.DEPENDENCY_RECORDED, at_us, call.key, position=call.position, body=body)
 
 
-def _taken(fn: Callable[[], Any]) -> Callable[[], Any]:
+def _fingerprinted(fn: Callable[[], Any]) -> Callable[[], Any]:
     """Return what looks at a fact and gives its fingerprint."""
     if inspect.iscoroutinefunction(fn):
 

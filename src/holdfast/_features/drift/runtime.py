@@ -74,7 +74,7 @@ class StepDrift:
                 raise UsageError(f"on_expired of step {step} says nothing without valid_for=")
             self.on_expired = checked_policy(on_expired, "expired", f"on_expired of step {step}")
         if versions is not None and not callable(versions):
-            self._told(versions)
+            self._version_texts(versions)
         self._versions = versions
 
     @property
@@ -87,9 +87,9 @@ class StepDrift:
         if self._versions is None:
             return {}
         found = self._versions() if callable(self._versions) else self._versions
-        return self._told(found)
+        return self._version_texts(found)
 
-    def _told(self, found: Any) -> dict[str, str]:
+    def _version_texts(self, found: Any) -> dict[str, str]:
         if not isinstance(found, Mapping):
             raise UsageError(
                 f'versions of step {self._step}: a dict such as {{"model": MODEL}}, or a function '
@@ -167,7 +167,7 @@ def look(flow: RegisteredFlow | None, execution: Execution) -> ResumePreview | N
     assert gap.before is not None
     assert gap.claim is not None
     row = execution.lease.row
-    changes = comparison.found(
+    changes = comparison.code_changes(
         history, row.flow, code_now(flow, names_in(history)), execution.engine.now_us()
     )
     why = msgspec.json.decode(gap.claim.body).get("why")
@@ -219,7 +219,7 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
     if not changes:
         return []
     body = _encode({"changes": changes})
-    execution.history.gap.found(msgspec.json.decode(body))
+    execution.history.gap.add_found(msgspec.json.decode(body))
     return [Draft(Kind.DRIFT_FOUND, execution.engine.now_us(), body=body)]
 
 
@@ -354,7 +354,7 @@ def write(
             [Draft(Kind.DRIFT_FOUND, at_us, body=body, **place)], None, row_changes, lazily=True
         )
         told: dict[str, Any] = msgspec.json.decode(body)
-        history.gap.found(told)
+        history.gap.add_found(told)
         if redo:
             history.supersede(told)
             execution.replay.unreplayed = sum(

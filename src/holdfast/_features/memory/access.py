@@ -25,9 +25,9 @@ from holdfast._features.memory.model import (
     encoded,
     kept_back,
     recall_script,
+    recorded_value,
     remember_script,
     remove_script,
-    told,
 )
 from holdfast._features.memory.reads import seen
 from holdfast._features.retention.store import remove_memo
@@ -126,10 +126,13 @@ class Asking:
     def _read_directly(self, frame: Frame | None, asked: Recall) -> list[Told]:
         """Read outside a flow: nothing is recorded."""
         if frame is None:
-            return [told(memo) for memo in seen(self._outside().kept, asked)]
+            return [recorded_value(memo) for memo in seen(self._outside().kept, asked)]
         execution = frame.execution
         execution.check()
-        return [told(memo) for memo in seen(execution.engine.kept, asked, execution, frame.call)]
+        return [
+            recorded_value(memo)
+            for memo in seen(execution.engine.kept, asked, execution, frame.call)
+        ]
 
     def _recalling(self, frame: Frame, name: str, asked: Recall) -> Operation:
         given = {

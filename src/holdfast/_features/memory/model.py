@@ -84,7 +84,7 @@ def encoded(space: str, key: str, value: object, redact: Redact | None = None) -
     return node
 
 
-def told(memo: Memo) -> Told:
+def recorded_value(memo: Memo) -> Told:
     """Return what a flow is told of a value, in the form that is recorded."""
     value = None if memo.value is None else codec.decode(memo.value)
     return [memo.key, value, memo.version, memo.updated_us, memo.expires_us, memo.run_id]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._engine.journal.rows import Memo
 from holdfast._engine.scripts.requests import StepCall
-from holdfast._features.memory.model import PAGE, Recall, Told, overlaid, told
+from holdfast._features.memory.model import PAGE, Recall, Told, overlaid, recorded_value
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution.execution import Execution
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def recalled(execution: Execution, asked: Recall) -> list[Told]:
     """Return what a flow sees in a memory, in the form that is recorded."""
-    return [told(memo) for memo in seen(execution.engine.kept, asked, execution, None)]
+    return [recorded_value(memo) for memo in seen(execution.engine.kept, asked, execution, None)]
 
 
 def seen(

@@ -25,12 +25,12 @@ from holdfast._engine.journal.rows import Message, Question
 from holdfast._engine.journal.step_record import Record, State
 from holdfast._engine.scripts.inbox_messages import (
     ANSWER,
+    message_facts,
     misfit,
     refusal,
     refusal_in,
     refused_before,
     refused_note,
-    told,
     why_not,
 )
 from holdfast._engine.scripts.requests import (
@@ -140,7 +140,9 @@ def ask_script(
             )
             raise refusal(call, note.facts)
         try:
-            note = Note(Kind.QUESTION_ANSWERED, told(message), {"value": read(message.body)})
+            note = Note(
+                Kind.QUESTION_ANSWERED, message_facts(message), {"value": read(message.body)}
+            )
             wrote: Wrote = yield Append(
                 call, [note], changes=[TakeMessage(message.message_id), CloseQuestion(asking.name)]
             )

@@ -81,7 +81,7 @@ def too_young(row: RunRow, limit_us: int | None, now_us: int) -> str | None:
         return "its flow says nothing of how long it is kept"
     left_us = row.updated_us + limit_us - now_us
     if left_us > 0:
-        return f"its time is over in {durations.shown(left_us)}"
+        return f"its time is over in {durations.as_text(left_us)}"
     return None
 
 

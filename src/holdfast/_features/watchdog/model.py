@@ -221,7 +221,7 @@ def message_id(finding_id: str) -> str:
     return f"{FINDING}:{finding_id}"
 
 
-def told(decision: Decision, at_us: int) -> Message:
+def finding_message(decision: Decision, at_us: int) -> Message:
     """Return the message that tells a run of a finding."""
     return Message(message_id(decision.id), FINDING, WATCHDOG, at_us, msgspec.json.encode(decision))
 

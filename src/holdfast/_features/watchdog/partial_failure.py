@@ -22,7 +22,7 @@ def partial_failure(seen: Seen) -> Iterator[Finding]:
         if done:
             names = ", ".join(it.key for it in done[:10])
             failed = row.status is Status.FAILED
-            yield seen.found(
+            yield seen.finding(
                 Found.PARTIAL_FAILURE,
                 Severity.ERROR if failed else Severity.INFO,
                 str(stopped.seq),
@@ -60,7 +60,7 @@ def _failed_branches(seen: Seen) -> Iterator[Finding]:
         if not failed or not set(done) - set(failed):
             continue
         bad = [it for them in failed.values() for it in them]
-        yield seen.found(
+        yield seen.finding(
             Found.PARTIAL_FAILURE,
             Severity.WARNING,
             f"{seen.row.generation}:{fan}",

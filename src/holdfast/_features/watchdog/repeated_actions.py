@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast._engine.journal.history import History, Record
 from holdfast._engine.journal.step_keys import is_undo, name_of, scope_of
-from holdfast._engine.values.durations import shown
+from holdfast._engine.values.durations import as_text
 from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._features.watchdog.partial_failure import happened
 from holdfast._features.watchdog.subject import Seen
@@ -44,7 +44,7 @@ def looping(seen: Seen) -> Iterator[Finding]:
         told.add(first)
         names = list(dict.fromkeys(call.name for call in cycle))
         again = [records[place] for place in at]
-        yield seen.found(
+        yield seen.finding(
             Found.LOOPING,
             Severity.WARNING,
             f"{since_seq}:{first}",
@@ -121,7 +121,7 @@ def duplicate_action(seen: Seen) -> Iterator[Finding]:
                 record_,
                 f"{record_.first_seq}:{deed.run_id}:{deed.step}",
                 f"{record_.key} did the same as {deed.step} of run {deed.run_id} "
-                f"{shown(apart_us)} before: the same effect with the same arguments",
+                f"{as_text(apart_us)} before: the same effect with the same arguments",
                 [record_.key],
                 [record_.last_seq],
             )
@@ -138,7 +138,7 @@ def is_deed(history: History, record: Record) -> bool:
 def _twice(
     seen: Seen, record: Record, mark: str, text: str, steps: list[str], entries: list[int]
 ) -> Finding:
-    return seen.found(
+    return seen.finding(
         Found.DUPLICATE_ACTION,
         Severity.ERROR,
         mark,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.journal.lifecycle import CLAIMABLE
-from holdfast._engine.values.durations import shown
+from holdfast._engine.values.durations import as_text
 from holdfast._features.budgets.model import dollars, nanos
 from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._features.watchdog.subject import Seen
@@ -128,7 +128,7 @@ def _soon(spent: Sequence[Spent], what: str, total: int, limit: int) -> str:
     now = pace(spent, what)
     if not now or (limit - total) / now * MINUTE_US >= AHEAD_US:
         return ""
-    left = shown(max(1_000_000, int((limit - total) / now * MINUTE_US)))
+    left = as_text(max(1_000_000, int((limit - total) / now * MINUTE_US)))
     return (
         f"{_said(total, what)} of {_said(limit, what)} is spent, and at {_said(now, what)} a minute "
         f"the rest is used up in {left}"
@@ -162,7 +162,7 @@ def _finding(
     severity: Severity = Severity.WARNING,
 ) -> Finding:
     latest = spent[-LATEST:]
-    return seen.found(
+    return seen.finding(
         Found.RUNAWAY_COST,
         severity,
         f"{seen.since_seq}:{why}",

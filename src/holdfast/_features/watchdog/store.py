@@ -251,7 +251,7 @@ def having(store: Store, kind: str | None) -> Callable[[RunRow], bool]:
 # -- acting ------------------------------------------------------------------------------------
 
 
-def is_told(store: Store, row: RunRow, finding: Finding) -> bool:
+def is_decided(store: Store, row: RunRow, finding: Finding) -> bool:
     """Say whether somebody has decided about a finding: it is noted, or on its way."""
     if finding.noted_at is not None:
         return True
@@ -262,7 +262,7 @@ def is_told(store: Store, row: RunRow, finding: Finding) -> bool:
 def tell(store: Store, finding: Finding, did: str) -> None:
     """Decide about a finding: the run is told, once; if nobody has it, it is done at once."""
     decision = findings.decided(finding, did)
-    message = findings.told(decision, store.now_us())
+    message = findings.finding_message(decision, store.now_us())
     if store.post(finding.run_id, message) is Posted.REFUSED:
         _note_ended(store, finding.run_id, decision)
     else:

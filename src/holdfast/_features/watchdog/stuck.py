@@ -11,7 +11,7 @@ from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.step_keys import name_of
 from holdfast._engine.journal.step_record import facts, is_block
 from holdfast._engine.scripts.waits import until
-from holdfast._engine.values.durations import shown
+from holdfast._engine.values.durations import as_text
 from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._features.watchdog.subject import Seen
 
@@ -34,8 +34,8 @@ def stuck(seen: Seen) -> Iterator[Finding]:
         since_us = max(last.at_us, seen.row.wake_us or 0, seen.left_us)
         if seen.now_us - since_us <= seen.limits.stuck_us:
             return
-        waited = shown(seen.now_us - since_us)
-        yield seen.found(
+        waited = as_text(seen.now_us - since_us)
+        yield seen.finding(
             Found.STUCK,
             Severity.WARNING,
             str(last.seq),
@@ -88,21 +88,21 @@ def _slow_steps(seen: Seen, last: Entry) -> Iterator[Finding]:
         may_take_us, why = patience(seen, record)
         took_us = seen.now_us - began_us
         if took_us > may_take_us:
-            yield _slow(seen, record, began_us, f"{shown(took_us)} without an entry; {why}")
+            yield _slow(seen, record, began_us, f"{as_text(took_us)} without an entry; {why}")
     for record in waits:
         until_us = until(record)
         if until_us is not None and seen.now_us - until_us > seen.limits.stuck_us:
-            over = shown(seen.now_us - until_us)
+            over = as_text(seen.now_us - until_us)
             yield _slow(seen, record, until_us, f"its wait was over {over} ago, and nothing came")
     if not busy and not waits and seen.row.waiting_on is None:
         quiet_us = seen.now_us - last.at_us
         if quiet_us > seen.limits.stuck_us * UNKNOWN_SLOWER:
-            yield seen.found(
+            yield seen.finding(
                 Found.STUCK,
                 Severity.WARNING,
                 str(last.seq),
                 f"a process has it, no step is under way, and it wrote nothing for "
-                f"{shown(quiet_us)}",
+                f"{as_text(quiet_us)}",
                 since_us=last.at_us,
                 entries=[last.seq],
                 actions=[seen.cmd("explain"), seen.cmd("pause")],
@@ -110,7 +110,7 @@ def _slow_steps(seen: Seen, last: Entry) -> Iterator[Finding]:
 
 
 def _slow(seen: Seen, record: Record, since_us: int, why: str) -> Finding:
-    return seen.found(
+    return seen.finding(
         Found.STUCK,
         Severity.WARNING,
         f"{record.key}:{record.last_seq}",
@@ -135,7 +135,7 @@ def patience(seen: Seen, record: Record) -> tuple[int, str]:
     if len(before) < KNOWN:
         return floor_us * UNKNOWN_SLOWER, "nothing is known of how long it takes"
     usual_us = nearly_all(before)
-    return max(floor_us, SLOWER * usual_us), f"nearly all before took {shown(usual_us)} at most"
+    return max(floor_us, SLOWER * usual_us), f"nearly all before took {as_text(usual_us)} at most"
 
 
 def nearly_all(durations: Sequence[int]) -> int:

@@ -57,7 +57,7 @@ class Seen(msgspec.Struct):
         resumed = (it.seq for it in self.entries if it.kind is Kind.RUN_RESUMED)
         return max(resumed, default=0)
 
-    def found(
+    def finding(
         self,
         kind: Found,
         severity: Severity,

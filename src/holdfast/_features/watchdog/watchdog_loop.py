@@ -167,7 +167,7 @@ def _acted(
         if finding.severity is Severity.INFO and act in STOPS:
             act = "note"  # It wants nobody: what it is held for does, or its budget.
         try:
-            if watchdog.is_told(engine.kept, row, finding):
+            if watchdog.is_decided(engine.kept, row, finding):
                 watchdog.take_in(engine.kept, row.run_id)
                 continue
             if callable(act):

@@ -14,7 +14,7 @@ from holdfast._engine.decisions.resume import draft, facts_of
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write
-from holdfast._engine.values.durations import shown
+from holdfast._engine.values.durations import as_text
 from holdfast._features.budgets.model import Budget, dollars, limits_of, new_account
 from holdfast._operator.act.action_result import TRIES, Answer, check_actor
 from holdfast._operator.read.run_views import existing_row
@@ -89,8 +89,8 @@ def _check(store: Store, row: RunRow, account: Account) -> None:
     elapsed_us = store.now_us() - account.opened_us
     if account.wall_us is not None and account.wall_us <= elapsed_us:
         raise UsageError(
-            f"the budget of run {account.root!r} cannot be wall={shown(account.wall_us)}: it was opened "
-            f"{shown(elapsed_us)} ago; set more than that with wall= (--wall)"
+            f"the budget of run {account.root!r} cannot be wall={as_text(account.wall_us)}: it was opened "
+            f"{as_text(elapsed_us)} ago; set more than that with wall= (--wall)"
         )
 
 
@@ -162,5 +162,5 @@ def _limits(account: Account) -> str:
     if account.steps is not None:
         told.append(count(account.steps, "step"))
     if account.wall_us is not None:
-        told.append(shown(account.wall_us))
+        told.append(as_text(account.wall_us))
     return ", ".join(told)

@@ -317,7 +317,7 @@ class _Given:
 
     def result(self, key: str, value: Any) -> None:
         """Take a result in the place of the recorded one."""
-        fork_history.check_given(self.cut, key)
+        fork_history.check_replaceable(self.cut, key)
         record = self.cut.whole.records[key]
         data = {} if record.outcome is None else record.outcome.data()
         node = data.get("result", data.get("value"))

@@ -117,7 +117,9 @@ def _print_children(session: Session, run: RunView) -> None:
     rows = table("CHILD", "FLOW", "STATUS")
     for child in run.children:
         rows.add_row(
-            cell(child.run_id), cell(child.flow), cell(child.told, STYLES.get(child.status, ""))
+            cell(child.run_id),
+            cell(child.flow),
+            cell(child.status_text, STYLES.get(child.status, "")),
         )
     session.say()
     session.show(rows)

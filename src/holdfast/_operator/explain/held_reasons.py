@@ -115,7 +115,7 @@ def _diverged(case: Case) -> None:
     tried = Tried.read(case.row.waiting_on)
     if tried is not None:
         said.known.append(
-            f"Code that could not replay it (version/fingerprint): {tried.shown()}. A worker whose flow "
+            f"Code that could not replay it (version/fingerprint): {tried.as_text()}. A worker whose flow "
             f"{case.row.flow} has other code replays it once more by itself."
         )
     if held.get("differs") == VALUE:

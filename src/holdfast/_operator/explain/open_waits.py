@@ -14,7 +14,7 @@ from holdfast._engine.journal.rows import Message
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.scripts.inbox_messages import SIGNAL, answer_id
-from holdfast._engine.values.durations import shown as shown_length
+from holdfast._engine.values.durations import as_text
 from holdfast._operator.explain.child_runs import about_children
 from holdfast._operator.explain.explanation import Case, Wait
 from holdfast._operator.read.answer_schema import type_in_words
@@ -174,7 +174,7 @@ def _timer(case: Case, record: Record, begun: Entry, _asked: QuestionView | None
     case.waits_for(Wait.SLEEP)
     until_us = facts(begun)["until_us"]
     left_us = until_us - case.now_us
-    left = f"in {shown_length(left_us)}" if left_us > 0 else "its time has come"
+    left = f"in {as_text(left_us)}" if left_us > 0 else "its time has come"
     case.said.known.append(
         f"{record.key} sleeps until {moment(until_us)} ({left}), since {case.since(begun.at_us)}."
     )
@@ -249,7 +249,7 @@ def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | No
         return
     case.said.known.append(f"Its arguments: {shown(asked.args)}. Their digest: {asked.digest}.")
     if asked.holds_s is not None:
-        holds = shown_length(int(asked.holds_s * 1e6))
+        holds = as_text(int(asked.holds_s * 1e6))
         case.said.known.append(f"An approval holds for {holds} once it is given.")
     case.said.unknown.append(_when_answered(said))
     if not record.attempts:

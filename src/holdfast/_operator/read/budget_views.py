@@ -11,7 +11,7 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import HeldReason
 from holdfast._engine.journal.rows import Account, RunRow
 from holdfast._engine.journal.step_record import facts
-from holdfast._engine.values.durations import shown
+from holdfast._engine.values.durations import as_text
 from holdfast._features.budgets.model import NANOS, dollars, more, why_not
 from holdfast._stores.contract import Store
 from holdfast._stores.families import account_of
@@ -110,7 +110,9 @@ def line(view: BudgetView) -> str:
         f"{tokens} {_noun('token', view.tokens, view.spent_tokens)}",
     ]
     if view.wall_s is not None:
-        parts.append(f"{shown(round(view.elapsed_s * 1e6))} of {shown(round(view.wall_s * 1e6))}")
+        parts.append(
+            f"{as_text(round(view.elapsed_s * 1e6))} of {as_text(round(view.wall_s * 1e6))}"
+        )
     return ", ".join(parts)
 
 

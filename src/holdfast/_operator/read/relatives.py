@@ -39,7 +39,7 @@ class ChildView(msgspec.Struct, frozen=True):
     """Whether the process that had it is proven dead, and none has taken it up."""
 
     @property
-    def told(self) -> str:
+    def status_text(self) -> str:
         """Its status, with the reason of a held one, or that its process is dead."""
         if self.owner_died:
             return f"{self.status}: its process is dead"
@@ -53,7 +53,7 @@ def children_of(store: Store, run_id: str) -> tuple[list[ChildView], dict[str, i
     counts: Counter[str] = Counter()
     for row in itertools.islice(children(store, run_id), CHILDREN_COUNTED):
         view = child_view(store, row)
-        counts[view.told] += 1
+        counts[view.status_text] += 1
         if len(shown) < CHILDREN_SHOWN:
             shown.append(view)
     return shown[::-1], dict(counts.most_common())

@@ -47,7 +47,7 @@ def preview_resume(
     """Return what a run would find. `now` is what the code of this process says, None without it;
     `changed` are facts that were looked at with it and have changed, `looked_at` the steps of all."""
     at_us = store.now_us()
-    changes = comparison.found(past, row.flow, now or CodeNow(), at_us)
+    changes = comparison.code_changes(past, row.flow, now or CodeNow(), at_us)
     unseen: list[str] = []
     if now is None:
         unseen.append("code, versions and expired results: the flow is not known in this process")

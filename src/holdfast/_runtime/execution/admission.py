@@ -153,7 +153,9 @@ def execution_of(
             hold_as_corrupt(engine, lease, damage)
             raise
         engine.enter(execution)
-        observer_registry.taken(engine.kept, lease.row, execution.history, resumed=row.epoch > 1)
+        observer_registry.run_claimed(
+            engine.kept, lease.row, execution.history, resumed=row.epoch > 1
+        )
     except BaseException:
         if lease.row.owner is not None:  # Else it is given back: held or cancelled.
             engine.abandon(lease)

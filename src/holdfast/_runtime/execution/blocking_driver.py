@@ -14,7 +14,7 @@ from holdfast._engine.journal.changes import SetKey
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import ENDED, Status
 from holdfast._engine.journal.rows import KeyState, Refused, Write
-from holdfast._engine.scripts.attempts import ending, key_change, told
+from holdfast._engine.scripts.attempts import ending, error_facts, key_change
 from holdfast._engine.scripts.doubt import key_token, returned_by
 from holdfast._engine.scripts.doubt_policies import policy_name
 from holdfast._engine.scripts.requests import (
@@ -239,5 +239,5 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
         note = Note(Kind.STEP_IN_DOUBT, facts)
         return Append(call, [note], changes=key_change(call, "in_doubt"))
     if interrupt.args:
-        facts["error"] = told(interrupt)
+        facts["error"] = error_facts(interrupt)
     return Append(call, [Note(Kind.STEP_CANCELLED, facts)])

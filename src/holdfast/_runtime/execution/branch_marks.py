@@ -103,7 +103,7 @@ def placed(frame: Frame, name: str, place: tuple[str, int | None], now: Marks) -
     _with_later_ones(frame, name, key, was)
     numbers = in_order if was.shapes != now.shapes else _numbers(was, now, is_accepted)
     if numbers is None:
-        raise _stop(execution, key, _told(key, was, now))
+        raise _stop(execution, key, _difference(key, was, now))
     new = sorted((number, at) for at, number in enumerate(numbers) if number >= len(was.marks))
     if new:
         more = Marks(
@@ -169,7 +169,7 @@ def _differs_at(was: Marks, now: Marks) -> int | None:
     return None
 
 
-def _told(key: str, was: Marks, now: Marks) -> str:
+def _difference(key: str, was: Marks, now: Marks) -> str:
     """Say which branch differs, what is recorded for it and what the flow has there."""
     at = _differs_at(was, now)
     assert at is not None

@@ -79,7 +79,7 @@ class Wait:
         self.rung = threading.Event()
         self.wake: Callable[[], None] = self.rung.set
 
-    def told(self) -> Waiting:
+    def waiting(self) -> Waiting:
         """Return what it waits for."""
         about = self.request.about or self.request.kind or "timer"
         what, _, name = about.partition(":")
@@ -197,7 +197,7 @@ class Waits:
                 return []
             if any(wait.over or mail.has(wait.request.kind) for wait in self._waits):
                 return []
-            return [wait.told() for wait in self._waits]
+            return [wait.waiting() for wait in self._waits]
 
     def says_new(self, waiting: list[Waiting]) -> bool:
         """Tell whether people were not told of this wait yet; they are now."""

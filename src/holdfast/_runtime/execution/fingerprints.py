@@ -87,11 +87,11 @@ def of_flow(fn: Callable[..., Any]) -> str:
         if not isinstance(code, CodeType) or code.co_qualname in found:
             continue
         named = _named(one, code)
-        steps = [_step_told(it) for it in named.values() if is_durable(it) and hasattr(it, "name")]
+        steps = [_step_names(it) for it in named.values() if is_durable(it) and hasattr(it, "name")]
         parts = [_of_code(code, getattr(one, "__doc__", None)), *_defaults(one), *steps]
         found[code.co_qualname] = "\0".join(parts)
         if whole not in _DATA:
-            told = {name: _data_told(it) for name, it in named.items() if _is_data(it)}
+            told = {name: _data_text(it) for name, it in named.items() if _is_data(it)}
             data[code.co_qualname] = "\0".join(f"{name}={told[name]}" for name in sorted(told))
         left += [
             it
@@ -130,7 +130,7 @@ def _names(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in every if not name.startswith("__")))
 
 
-def _step_told(durable: Any) -> str:
+def _step_names(durable: Any) -> str:
     """Return the names under which a step, effect or flow finds its records."""
     settings = getattr(durable, "_settings", durable)
     return "\1".join([str(durable.name), *map(str, getattr(settings, "aliases", ()))])
@@ -143,12 +143,12 @@ def _is_data(value: object) -> bool:
 _DATA_TYPES = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, Enum)
 
 
-def _data_told(value: Any, level: int = 0) -> str:
+def _data_text(value: Any, level: int = 0) -> str:
     """Return plain data as text, with the steps in it; of other objects, the class."""
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}"
     if is_durable(value) and hasattr(value, "name"):
-        return _step_told(value)
+        return _step_names(value)
     if isinstance(value, FunctionType):
         return value.__qualname__
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
@@ -161,10 +161,10 @@ def _data_told(value: Any, level: int = 0) -> str:
         return f"{type(value).__qualname__} {len(parts)}"
     if isinstance(value, dict):
         told = [
-            f"{_data_told(k, level + 1)}:{_data_told(it, level + 1)}" for k, it in pairs.items()
+            f"{_data_text(k, level + 1)}:{_data_text(it, level + 1)}" for k, it in pairs.items()
         ]
     else:
-        told = [_data_told(it, level + 1) for it in parts]
+        told = [_data_text(it, level + 1) for it in parts]
     kind = type(parts).__qualname__
     return f"{kind}({','.join(sorted(told) if 'set' in kind else told)})"
 
@@ -187,7 +187,7 @@ def _defaults(fn: Callable[..., Any]) -> list[str]:
     by_place: tuple[object, ...] = getattr(fn, "__defaults__", None) or ()
     by_name: dict[str, object] = getattr(fn, "__kwdefaults__", None) or {}
     given = [*by_place, *itertools.chain.from_iterable(sorted(by_name.items()))]
-    return [_told(value) for value in given if _is_plain(value)]
+    return [_constant_text(value) for value in given if _is_plain(value)]
 
 
 def _is_plain(value: object) -> bool:
@@ -211,10 +211,10 @@ def _feed(found: Any, code: CodeType, skips: object = None) -> None:
         if isinstance(constant, CodeType):
             _feed(found, constant)
         elif constant is None or constant is not skips:
-            found.update(_told(constant).encode())
+            found.update(_constant_text(constant).encode())
 
 
-def _told(constant: object) -> str:
+def _constant_text(constant: object) -> str:
     """Return a constant as text; sets have no order of their own."""
     if isinstance(constant, frozenset):
         return f"{{{','.join(sorted(map(repr, constant)))}}}"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
@@ -457,7 +457,7 @@ def _line(it: dis.Instruction) -> int:
 
 def _words_of(constant: object) -> list[str]:
     if not isinstance(constant, CodeType):
-        return [_told(constant)]
+        return [_constant_text(constant)]
     inside = [word for it in constant.co_consts if it is not None for word in _words_of(it)]
     return [*constant.co_names, *inside]
 

@@ -92,7 +92,7 @@ def _guest(outer: Line | None) -> Generator[Line | None]:
             yield guest
 
 
-def given(own: str | None = None) -> str | None:
+def current_key(own: str | None = None) -> str | None:
     """Return the key that recorded calls get here, if there is one; `own` is that of a single call."""
     where, key, unique, _ = _given.get()
     if own is not None:

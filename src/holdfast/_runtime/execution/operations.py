@@ -21,7 +21,7 @@ from holdfast.errors import ClassChanged, UsageError
 def called(what: str, name: str, *, awaits: bool, instead: str | None = None) -> Frame:
     """Return the frame of an operation that flow code calls, or say what to write instead."""
     frame = in_flow(f"holdfast.{what}" if instead is None else what)
-    step_key = key_override.given()
+    step_key = key_override.current_key()
     fits = key_override.awaits_here(frame, step_key)
     if fits != awaits:
         other = f"await holdfast.aio.{what}" if fits else f"holdfast.{what}"
@@ -35,7 +35,7 @@ def called(what: str, name: str, *, awaits: bool, instead: str | None = None) ->
 
 def place(frame: Frame, name: str) -> StepCall:
     """Take the next place in the flow for an operation of this name."""
-    key, position = key_override.take(frame, name, key_override.given())
+    key, position = key_override.take(frame, name, key_override.current_key())
     call = StepCall(Spec(name), key, position, None, "", None)
     # It has no arguments of its own to be written, and no attempts.
     call.attempt.number, call.attempt.noted = 1, True

@@ -268,7 +268,7 @@ class Recorder:
         """Note what a write on its way changes that this execution asks for itself."""
         taken = ticket.write.of(TakeMessage)
         if taken:
-            self._execution.mail.taken([change.message_id for change in taken])
+            self._execution.mail.mark_taken([change.message_id for change in taken])
         if any(change.is_read_back for change in ticket.write.changes):
             self.read_back = ticket
 

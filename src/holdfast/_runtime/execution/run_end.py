@@ -16,7 +16,7 @@ from holdfast._engine.journal.lifecycle import HeldReason
 from holdfast._engine.journal.rows import Change
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.journal.superseded import escaped
-from holdfast._engine.scripts.attempts import storable, told
+from holdfast._engine.scripts.attempts import error_facts, storable
 from holdfast._engine.scripts.doubt import DOUBTS, settle_actions
 from holdfast._engine.scripts.step_script import CHANGED, PUT_BACK, UNCHANGED
 from holdfast._engine.scripts.stops import Tried, Unload, Unwind, waits_for
@@ -181,7 +181,7 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
         return Ending(
             [Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error
         )
-    news = told(error)
+    news = error_facts(error)
     if execution.engine.redact is not None:
         redact_error(news, "error", execution.engine.redact)
     failure = {"error": news, "steps": escaped(error), "trace": _trace(execution, error)}
@@ -258,7 +258,7 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
     if unwind.released is not None:
         body = _encode({"why": unwind.released})
     else:
-        body = _encode({"why": "store error", "error": told(error)})
+        body = _encode({"why": "store error", "error": error_facts(error)})
     draft = Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)
     return Ending([draft], {}, error=error, asked=unwind.released in MESSAGES)
 

@@ -64,7 +64,7 @@ def transact(
 
 def _transact(execution: Execution, request: Transact, work: _Work) -> Transacted:
     kept = execution.engine.kept
-    taken = _taken(execution, request.claim)
+    taken = _taken_key(execution, request.claim)
     if taken is not None:
         return Transacted(taken=taken)
     try:
@@ -72,7 +72,7 @@ def _transact(execution: Execution, request: Transact, work: _Work) -> Transacte
     except _RolledBack:
         work.undo()
         # What the body ran into may be what the one that has the key meanwhile has written.
-        taken = _taken(execution, request.claim)
+        taken = _taken_key(execution, request.claim)
         return work.failure() if taken is None else Transacted(taken=taken)
     except EndedByItself as error:
         work.undo()
@@ -97,7 +97,7 @@ def _settled(execution: Execution, work: _Work, outcome: Outcome) -> Transacted:
     return Transacted(taken=outcome.key)
 
 
-def _taken(execution: Execution, claim: ClaimKey | None) -> KeyState | None:
+def _taken_key(execution: Execution, claim: ClaimKey | None) -> KeyState | None:
     """Return the business key if another call has it: then the body is not called at all."""
     if claim is None:
         return None

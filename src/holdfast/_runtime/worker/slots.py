@@ -196,7 +196,7 @@ class Slots:
 
     def _load(self, place: Place) -> Execution:
         flow = place.flow
-        worker_log.taken(place.lease.row)
+        worker_log.claimed(place.lease.row)
         execution = execution_of(
             self._engine, place.lease, awaits=flow.awaits, version=flow.version
         )

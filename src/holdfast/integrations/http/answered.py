@@ -48,13 +48,13 @@ def head_of(response: Any, more: frozenset[str]) -> Head:
     """Return what the client sees of an answer: of an outcome what a replay shows, and cookies."""
     pairs = [(name.lower(), value) for name, value in response.headers.multi_items()]
     if is_final(response.status_code):
-        pairs = [(name, value) for name, value in pairs if _is_shown(name, more)]
+        pairs = [(name, value) for name, value in pairs if _is_kept(name, more)]
     headers = [(name, value) for name, value in pairs if name not in _OF_TRANSFER]
     versions = {k: v for k, v in response.extensions.items() if k == "http_version"}
     return Head(response.status_code, headers, versions)
 
 
-def _is_shown(name: str, more: frozenset[str]) -> bool:
+def _is_kept(name: str, more: frozenset[str]) -> bool:
     return bool(_KEPT.fullmatch(name)) or name in more or name == "set-cookie"
 
 

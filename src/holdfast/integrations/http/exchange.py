@@ -71,7 +71,7 @@ class Exchange:
         if not is_final(head.status):
             if self.effect:
                 untaken = head.status == _TOO_MANY
-                raise (Refused if untaken else Unanswered)(f"{self.shown}: status {head.status}")
+                raise (Refused if untaken else Unanswered)(f"{self.summary}: status {head.status}")
             raise Unrecorded("an answer that asks to try again")
         note_usage(dict(head.headers).get("content-type", ""), body)
         return outcome(head, body)
@@ -82,14 +82,14 @@ class Exchange:
             return Left()
         if not isinstance(error, Exception):
             return error
-        why = f"{self.shown}: {told(self.request, error)}"
+        why = f"{self.summary}: {error_text(self.request, error)}"
         if not self.effect:
             return Unrecorded(why, for_client(self.request, error))
         unsent = head is None and is_unsent(self.request, error)
         return (Refused if unsent else Unanswered)(why)
 
     @property
-    def shown(self) -> str:
+    def summary(self) -> str:
         return f"{self.request.method} {self.request.url.host}"
 
 
@@ -107,7 +107,7 @@ class _Body:
         self._left -= len(piece)
         if self._left < 0:
             raise UsageError(
-                f"the answer to {self._exchange.shown} has more than {self._exchange.max_bytes} "
+                f"the answer to {self._exchange.summary} has more than {self._exchange.max_bytes} "
                 "bytes, too many to be recorded; give the transport a larger max_bytes=, or leave "
                 "such requests out with record="
             )
@@ -195,7 +195,7 @@ def _is_of_h2(error: BaseException | None) -> bool:
     return False
 
 
-def told(request: Any, error: BaseException) -> str:
+def error_text(request: Any, error: BaseException) -> str:
     """Return an error as it may be stored: texts of other errors may quote headers and bodies."""
     name = type(error).__name__
     if isinstance(error, HoldfastError):

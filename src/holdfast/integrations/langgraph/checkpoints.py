@@ -70,7 +70,7 @@ class Reading:
         )
         values: dict[str, Values] = {}
         told = (
-            self._told(
+            self._checkpoint(
                 place,
                 kept,
                 wanted,
@@ -108,7 +108,7 @@ class Reading:
             else:
                 return
 
-    def _told(
+    def _checkpoint(
         self, place: Place, kept: Kept, wanted: dict[str, Any] | None, values: Values
     ) -> CheckpointTuple | None:
         """Return a checkpoint; None if it is not wanted, or was removed meanwhile."""

@@ -149,41 +149,41 @@ def _item_data(item: Any) -> Data:
         return {"message": message_data(item), "id": item.id}
     if isinstance(item, Command):
         fields = {name: getattr(item, name) for name in ("graph", "update", "resume", "goto")}
-        return {"command": {name: kept(it) for name, it in fields.items() if it is not None}}
+        return {"command": {name: plain(it) for name, it in fields.items() if it is not None}}
     raise UsageError(f"a tool gave a {type(item).__name__}, not a ToolMessage or a Command")
 
 
 def _item_from(data: Data) -> Any:
     if "message" in data:
         return message_from(data["message"], data["id"])
-    return Command(**{name: given(it) for name, it in data["command"].items()})
+    return Command(**{name: restored(it) for name, it in data["command"].items()})
 
 
-def kept(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The same, with plain data in place of messages and sends, wherever they stand."""
     if isinstance(value, BaseMessage):
         return Message(message_data(value), value.id)
     if isinstance(value, Send):
-        return Goto(value.node, kept(value.arg))
+        return Goto(value.node, plain(value.arg))
     if isinstance(value, list | tuple):
         items = cast("Sequence[Any]", value)
-        return type(value)(kept(item) for item in items)  # pyright: ignore[reportUnknownVariableType]
+        return type(value)(plain(item) for item in items)  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
-        return {key: kept(item) for key, item in cast("Data", value).items()}
+        return {key: plain(item) for key, item in cast("Data", value).items()}
     return value
 
 
-def given(value: Any) -> Any:
-    """The opposite of `kept`."""
+def restored(value: Any) -> Any:
+    """The opposite of `plain`."""
     if isinstance(value, Message):
         return message_from(value.data, value.id)
     if isinstance(value, Goto):
-        return Send(value.node, given(value.arg))
+        return Send(value.node, restored(value.arg))
     if isinstance(value, list | tuple):
         items = cast("Sequence[Any]", value)
-        return type(value)(given(item) for item in items)  # pyright: ignore[reportUnknownVariableType]
+        return type(value)(restored(item) for item in items)  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
-        return {key: given(item) for key, item in cast("Data", value).items()}
+        return {key: restored(item) for key, item in cast("Data", value).items()}
     return value
 
 

@@ -65,7 +65,7 @@ def install_durable_runner(
     they are left to the program.
     """
     runner = _runner(approvals)
-    original = _Originals.found()
+    original = _Originals.get()
     tools = Tools(original.invoke, original.result, checked(effects))
 
     def get_model(agent: Agent[Any], run_config: RunConfig) -> Model:
@@ -135,7 +135,7 @@ class _Originals:
         return error
 
     @classmethod
-    def found(cls) -> _Originals:
+    def get(cls) -> _Originals:
         """Return them; they are looked up once, before they are replaced."""
         cls._kept = cls._kept or cls()
         return cls._kept

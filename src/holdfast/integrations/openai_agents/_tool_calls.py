@@ -74,7 +74,7 @@ class Tools:
                 return await call()
             recorded = self._recorded(function_tool)
             called = recorded(_parsed(arguments), call=call, tool=function_tool, watched=watched)
-            told = watched.taken(await as_itself(called))
+            told = watched.replayed(await as_itself(called))
         if isinstance(told, tuple):
             return self._result(told[1], True)
         return self._result(_rebuilt(function_tool, told), False)
@@ -103,8 +103,8 @@ async def _step(
     with kept():
         result = await call()
     if result.is_sdk_generated_error:
-        return watched.told((_ERROR, str(result.output)))
-    return watched.told(_plain(tool, result.output))
+        return watched.recorded((_ERROR, str(result.output)))
+    return watched.recorded(_plain(tool, result.output))
 
 
 async def _effect(
@@ -117,7 +117,7 @@ async def _effect(
     result = await call()
     if result.is_sdk_generated_error:  # It may have happened all the same.
         raise RuntimeError(result.output)
-    return watched.told(_plain(tool, result.output))
+    return watched.recorded(_plain(tool, result.output))
 
 
 def _parsed(arguments: str) -> Any:

@@ -198,12 +198,12 @@ async def _call_tool(params: Any, body: Body, how: object) -> Any:
     with step_key(_call_id(params), awaited=True), watched.refusals():
         if how is How.EFFECT:
             called = _effect(_sound(params.name))(arguments, body, watched)
-            return watched.taken(await _told(called))
+            return watched.replayed(await _reporting_refusals(called))
         if how is not How.OWN:
             called = _step(_sound(params.name))(arguments, body, watched)
-            return watched.taken(await as_itself(called))
+            return watched.replayed(await as_itself(called))
         with _within(params.ctx.tool_call_id or params.name):
-            return await _told(_call_own(params, body))
+            return await _reporting_refusals(_call_own(params, body))
 
 
 async def _call_own(params: Any, body: Body) -> Any:
@@ -246,7 +246,7 @@ async def _retried(called: Awaitable[Any]) -> Any:
         raise ModelRetry(failed.message) from failed
 
 
-async def _told(called: Awaitable[Any]) -> Any:
+async def _reporting_refusals(called: Awaitable[Any]) -> Any:
     """Tell the model that a person said no, and what a tool that records itself has to say to it."""
     try:
         return await called
@@ -305,7 +305,7 @@ async def _called(
             f"{error} (this tool is recorded as a whole; with {way_out} on the tool, what it calls "
             "is recorded instead)"
         ) from error
-    return result if watched is None else watched.told(result)
+    return result if watched is None else watched.recorded(result)
 
 
 async def _called_in_step(

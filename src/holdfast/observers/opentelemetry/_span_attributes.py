@@ -122,7 +122,7 @@ def used(span: Span, it: ObservedAttempt) -> None:
 
 def raised(span: Span, it: ObservedAttempt, *, messages: bool) -> None:
     """What it raised: the type, and the text if that is wanted, as the journal tells it."""
-    news = it.told()
+    news = it.error_facts()
     if news is None:
         return
     error(span, news, messages=messages)
@@ -153,7 +153,7 @@ def outcome(kind: str, facts: dict[str, Any]) -> str | None:
     return {"skipped_duplicate": "skipped_duplicate", "step_cancelled": "cancelled"}.get(kind)
 
 
-def told(
+def describe_entry(
     span: Span, entry: ObservedEntry, facts: dict[str, Any], came: str | None, *, messages: bool
 ) -> None:
     """Say what an entry tells of a step."""

@@ -245,11 +245,11 @@ class Tracing(Observer):
             begun, here = it.waits.pop(key)
             self._wait(it, begun, here, saying.WAIT_ENDS[kind], entry)
         if kind in saying.STEP_KINDS:
-            self._step_told(it, run, entry)
+            self._step_entry(it, run, entry)
         elif kind == "run_held":
             saying.held(it.span, entry)
 
-    def _step_told(self, it: Execution, run: ObservedRun, entry: ObservedEntry) -> None:
+    def _step_entry(self, it: Execution, run: ObservedRun, entry: ObservedEntry) -> None:
         """An entry of a step: an event of its span, or its end."""
         key = entry.step or ""
         facts = entry.facts()
@@ -267,7 +267,7 @@ class Tracing(Observer):
             if outcome is not None:
                 del it.steps[key]
         step.doubt = entry.kind == "step_in_doubt"
-        saying.told(step.span, entry, facts, outcome, messages=self._messages)
+        saying.describe_entry(step.span, entry, facts, outcome, messages=self._messages)
         if outcome is not None:
             step.span.end()
 
