@@ -440,7 +440,7 @@ def test_an_alert_is_not_lost_when_the_store_fails_for_a_moment(
     """The run was held elsewhere, and the first look at it fails."""
     monkeypatch.setattr(alerter, "AGAIN_S", 0.02)
     swept(store)
-    kept = store._engine.kept
+    kept = store._engine.backend
     whole, failures = getattr(kept, fails_in), ["the server was away for a moment"]
 
     def fails_once(*args, **kwargs):
@@ -461,7 +461,7 @@ def test_a_run_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
 ):
     monkeypatch.setattr(alerter, "AGAIN_S", 0.02)
     swept(store)
-    kept, bad = store._engine.kept, threading.Event()
+    kept, bad = store._engine.backend, threading.Event()
     load = kept.load
 
     def loads(row, *args):

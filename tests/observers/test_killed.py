@@ -56,7 +56,7 @@ class Told:
     @property
     def trace_id(self) -> str:
         with holdfast.open(self.url, default=False) as store:
-            kept = store._engine.kept
+            kept = store._engine.backend
             return trace_id_of(kept.store_id, kept.namespace, "otk-1")
 
     def named(self, name: str, process: str | None = None) -> list[Span]:

@@ -61,7 +61,7 @@ def test_ids_follow_from_what_they_stand_for():
 
 def test_a_run_has_the_trace_that_can_be_worked_out(telling, holdfast_store):
     note_run.run("ott-id", "x")
-    kept = holdfast_store._engine.kept
+    kept = holdfast_store._engine.backend
     wanted = trace_id_of(kept.store_id, kept.namespace, "ott-id")
     assert {f"{it.context.trace_id:032x}" for it in telling.spans()} == {wanted}
     assert f"{id_of(telling.one('run ott-note-run')):016x}" == span_id_of(wanted, "run", 0)
@@ -512,7 +512,7 @@ def test_a_foreign_provider_has_its_own_ids_and_the_traces_hold_together(holdfas
     finally:
         end()
     inside = [it for it in telling.spans() if it.name != "run ott-note-run"]
-    kept = holdfast_store._engine.kept
+    kept = holdfast_store._engine.backend
     wanted = trace_id_of(kept.store_id, kept.namespace, "ott-foreign")
     assert {f"{it.context.trace_id:032x}" for it in inside} == {wanted}
     (attempt,) = telling.spans("attempt 1")

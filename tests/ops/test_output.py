@@ -32,7 +32,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     with holdfast.open(url) as store:
         output_flow.run("output-1")
         for number in range(3000):  # More than a pipe takes in.
-            store._engine.kept.start(new_run(f"output-{number}-{'x' * 40}"), None)
+            store._engine.backend.start(new_run(f"output-{number}-{'x' * 40}"), None)
     return url
 
 

@@ -179,7 +179,7 @@ def test_calls_that_overlap_without_a_branch_have_lanes_of_their_own(
 ) -> None:
     tries.pop("beside", None)
     asyncio.run(side_by_side.run("r"))
-    told = timeline(opened._engine.kept, "r")
+    told = timeline(opened._engine.backend, "r")
     assert told.lanes == 2
     assert [bar.lane for bar in told.bars if bar.kind == "step"] == [0, 1, 0]
     assert_nothing_overlaps(told)

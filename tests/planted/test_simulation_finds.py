@@ -174,7 +174,7 @@ def _start_without_a_look(engine: Any, request: Any, owner: Any) -> Any:
     draft = Draft(Kind.RUN_STARTED, engine.now_us(), body=b'{"input":null}')
     digest = digest_of(request.input)
     new = NewRun(request.run_id, request.flow, "1", digest, [draft])
-    return engine.kept.start(new, owner)
+    return engine.backend.start(new, owner)
 
 
 def ends_are_touched(patch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def failures_count_as_done(patch: pytest.MonkeyPatch) -> None:
 def stops_come_after_the_release(patch: pytest.MonkeyPatch) -> None:
     """A run that is to stop is given back first, and a claim reads the journal before the inbox."""
     patch.setattr(inbox, "carried_out", lambda execution, end: end)
-    patch.setattr(inbox, "obey", lambda engine, lease: engine.kept.inbox(lease.row.run_no))
+    patch.setattr(inbox, "obey", lambda engine, lease: engine.backend.inbox(lease.row.run_no))
 
 
 def the_clock_stands_still(patch: pytest.MonkeyPatch) -> None:

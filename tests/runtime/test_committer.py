@@ -95,7 +95,7 @@ def test_what_a_refused_claim_refers_to_is_stored_all_the_same(store, monkeypatc
 
     def looks(recorder: Recorder, write: Any, call: Any) -> None:
         execution = recorder._execution
-        chunks = execution.engine.kept.chunks(execution.lease.row.run_no, 1)
+        chunks = execution.engine.backend.chunks(execution.lease.row.run_no, 1)
         stored.append("the other" in chunks[1].decode())
         taken_back(recorder, write, call)
 

@@ -128,11 +128,11 @@ def test_a_worker_that_dies_before_the_cursor_is_moved(clocked, monkeypatch):
     def dies(*_: object) -> bool:
         raise Dead
 
-    monkeypatch.setattr(clocked._engine.kept, "put_schedule", dies)
+    monkeypatch.setattr(clocked._engine.backend, "put_schedule", dies)
     with pytest.raises(Dead):
         Ticker(clocked._engine, [made]).tick()
     assert len(ids(clocked)) == 2
-    monkeypatch.setattr(clocked._engine.kept, "put_schedule", put)
+    monkeypatch.setattr(clocked._engine.backend, "put_schedule", put)
     clocked.clock.advance(3600)
     Ticker(clocked._engine, [made]).tick()
     assert len(ids(clocked)) == 3
@@ -233,7 +233,7 @@ def test_two_deployments_do_not_take_turns_in_writing(clocked):
         puts.append(args)
         return put(*args)
 
-    clocked._engine.kept.put_schedule = counted
+    clocked._engine.backend.put_schedule = counted
     for _ in range(12):
         for ticker in (old, new):
             ticker.tick()
@@ -291,11 +291,11 @@ def test_a_pause_is_not_lost_to_a_worker_that_is_at_it(clocked):
     start = clocked._backend.start_all
 
     def paused_meanwhile(news: Any) -> Any:
-        clocked._engine.kept.start_all = start
+        clocked._engine.backend.start_all = start
         clocked.pause_schedule("hourly")
         return start(news)
 
-    clocked._engine.kept.start_all = paused_meanwhile
+    clocked._engine.backend.start_all = paused_meanwhile
     ticker.tick()
     [row] = clocked._backend.schedules()
     assert row.paused

@@ -163,7 +163,7 @@ class FlowLike(registry.RegisteredFlow):
         """Say whether an id was made by us, for a tick of a schedule: such a run is taken up under
         its id like any other, and never begun under it."""
         derived = isinstance(run_id, str) and CHILD_SEPARATOR in run_id
-        return derived and self._engine().kept.get(str(run_id)) is not None
+        return derived and self._engine().backend.get(str(run_id)) is not None
 
     def _request_for(
         self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -90,7 +90,7 @@ class Handle(Generic[R]):
             row = self._look()
             if row.status in SETTLED:
                 return self._outcome(row)
-            self._engine.kept.wait_for_change(patience_s(row, timeout_s, deadline))
+            self._engine.backend.wait_for_change(patience_s(row, timeout_s, deadline))
 
     def cancel(
         self, *, actor: str | None = None, reason: str = "", wait_s: float = PATIENCE_S
@@ -99,7 +99,7 @@ class Handle(Generic[R]):
         or "pending", with what stands against it."""
         if wait_s != 0:
             self._refuse_in_a_loop("cancel", "await handle.aio.cancel(…)")
-        return canceller[0](self._engine.kept, self.run_id, actor, reason, wait_s)
+        return canceller[0](self._engine.backend, self.run_id, actor, reason, wait_s)
 
     def stream(self, after: int = 0) -> Iterator[Emitted]:
         """Yield what the run emits behind entry number `after`, until it goes no further."""
@@ -142,7 +142,7 @@ class Handle(Generic[R]):
         return own.__cause__ if same else None
 
     def _row(self) -> RunRow:
-        row = self._engine.kept.get(self.run_id)
+        row = self._engine.backend.get(self.run_id)
         if row is None:
             raise _not_found(self._engine, self.run_id)
         if row.deleted_us is not None:
@@ -179,7 +179,9 @@ class AwaitedHandle(Generic[R]):
     ) -> Stopped:
         """Cancel the run and its children, and await what comes of it."""
         cancel = canceller[0]
-        return await self._in_thread(cancel, self._engine.kept, self.run_id, actor, reason, wait_s)
+        return await self._in_thread(
+            cancel, self._engine.backend, self.run_id, actor, reason, wait_s
+        )
 
     def stream(self, after: int = 0) -> AsyncIterator[Emitted]:
         """Yield what the run emits behind entry number `after`, until it goes no further."""
@@ -208,7 +210,7 @@ def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
         yield from news
         if settled:
             return
-        engine.kept.wait_for_change(POLL_S)
+        engine.backend.wait_for_change(POLL_S)
 
 
 def refuse_in_a_loop(what: str, run_id: str, instead: str) -> None:
@@ -220,13 +222,13 @@ def refuse_in_a_loop(what: str, run_id: str, instead: str) -> None:
 
 
 def _not_found(engine: Engine, run_id: str) -> errors.RunNotFound:
-    kept = engine.kept
+    kept = engine.backend
     return errors.RunNotFound(run_id, place(kept.url, kept.namespace))
 
 
 def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, bool]:
     """Return what a run has emitted since an entry, how far that is, and whether it is all."""
-    row = engine.kept.get(run_id)
+    row = engine.backend.get(run_id)
     if row is None:
         raise _not_found(engine, run_id)
     if row.deleted_us is not None:
@@ -234,7 +236,7 @@ def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, b
     news: list[Emitted] = []
     if row.last_seq > seen:
         values = engine.values(row)
-        for entry in engine.kept.load(row, [(1, seen)] if seen else []):
+        for entry in engine.backend.load(row, [(1, seen)] if seen else []):
             if entry.kind is Kind.VALUE_EMITTED:
                 data = entry.data()
                 value = values.decode(bytes(data["value"]))

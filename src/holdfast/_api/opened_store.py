@@ -62,8 +62,8 @@ SETTLED_STATUSES = tuple(sorted(status.value for status in SETTLED))
 class Store(Acting):
     """An opened store. A context manager; `close()` releases everything."""
 
-    def __init__(self, kept: contract.Store, engine: Engine) -> None:
-        super().__init__(kept)
+    def __init__(self, backend: contract.Store, engine: Engine) -> None:
+        super().__init__(backend)
         self._engine = engine
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class Store(Acting):
         """Return the store that `flow.run` uses: the one that was opened last, else HOLDFAST_URL or
         `holdfast.db` in the current folder, which is opened now."""
         engine = engines.default_engine()
-        return cls(engine.kept, engine)
+        return cls(engine.backend, engine)
 
     @property
     def aio(self) -> AwaitedStore:
@@ -438,8 +438,8 @@ def open(
     if not is_seconds(lease_s) or lease_s == 0:
         raise UsageError(f"open(lease_s={lease_s!r}): lease_s is seconds above 0")
     address = engines.url_at_hand() if url is None else url
-    kept = open_store(address, namespace=namespace, lease_s=lease_s)
-    engine = Engine(kept)
+    backend = open_store(address, namespace=namespace, lease_s=lease_s)
+    engine = Engine(backend)
     engine.address = address
     engine.own_redact = redact
     engine.options["watchdog"] = watchdog
@@ -449,7 +449,7 @@ def open(
         except UsageError:
             engine.close()
             raise
-    return Store(kept, engine)
+    return Store(backend, engine)
 
 
 def _statuses(status: str | Sequence[str] | None) -> Sequence[Status] | None:

@@ -100,10 +100,10 @@ class ActiveWorker(Worker, Protocol):
 class Engine:
     """Executes runs of one store in this process."""
 
-    def __init__(self, kept: Store, clock: Clock | None = None) -> None:
-        self.kept = kept
+    def __init__(self, backend: Store, clock: Clock | None = None) -> None:
+        self.backend = backend
         self.clock: Clock = clock or SystemClock()
-        self.now_us = kept.now_us
+        self.now_us = backend.now_us
         self.closed = False
         self.address: str | None = None
         """The URL that it was opened with, for processes of ours; it may have a password in it."""
@@ -117,16 +117,16 @@ class Engine:
         _engines.add(self)
 
     def _fresh(self) -> None:
-        self.committer = Committer(self.kept, self.wrote)
+        self.committer = Committer(self.backend, self.wrote)
         self.listeners: tuple[CommitListener, ...] = tuple(
             make(self) for make in installed.listener
         )
         self._unheard: deque[Write] = deque()
-        self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
+        self.heartbeat = Heartbeat(self, self.backend.lease_s / BEATS_PER_LEASE)
         self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
         self.admission_lock = AdmissionLock()
-        self.listener = Listener(self.kept)
+        self.listener = Listener(self.backend)
         if self.closed:
             self.listener.close()
         self.inbox_poller = InboxPoller(self)
@@ -144,15 +144,15 @@ class Engine:
     @property
     def namespace_id(self) -> str:
         """What idempotency keys are derived from: unique per store and namespace."""
-        return f"{self.kept.store_id}/{self.kept.namespace}"
+        return f"{self.backend.store_id}/{self.backend.namespace}"
 
     def owner(self) -> int:
         """Return this process's number as an owner; registered when it is first needed."""
         with self._lock:
             if self.closed:
-                raise UsageError(f"the store {self.kept.url} is closed")
+                raise UsageError(f"the store {self.backend.url} is closed")
             if self._owner is None:
-                self._owner = self.kept.register_owner()
+                self._owner = self.backend.register_owner()
             return self._owner
 
     @property
@@ -167,7 +167,7 @@ class Engine:
             if len(self._unheard) >= HEARD_TOGETHER:
                 self.hear()
         if observer_registry.observers:
-            observer_registry.wrote(self.kept, write)
+            observer_registry.wrote(self.backend, write)
 
     def hear(self) -> None:
         """Notify the listeners of features of what was committed since the last time."""
@@ -216,7 +216,7 @@ class Engine:
     def _is_free(self, run_id: str) -> bool:
         """Tell whether nobody has a run any more, by the store: its last write may be through before
         the thread that waits for it has noticed."""
-        row = self.kept.get(run_id)
+        row = self.backend.get(run_id)
         return row is not None and row.owner is None
 
     def _is_leaving(self, run_id: str, is_free: bool) -> bool:
@@ -233,7 +233,7 @@ class Engine:
         self.hear()
         for listener in self.listeners:
             listener.left(execution.run_no)
-        observer_registry.left(self.kept, execution.lease.row)
+        observer_registry.left(self.backend, execution.lease.row)
 
     def is_executing(self, run_id: str) -> bool:
         """Say whether this process is at work on the run."""
@@ -313,13 +313,13 @@ class Engine:
         skips: list[tuple[int, int]] = []
         if not whole:
             skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
-        history = lineage.fold(self.kept, row, skips)
+        history = lineage.fold(self.backend, row, skips)
         history.generation = row.generation
         return history
 
     def values(self, row: RunRow) -> Values:
         """Return the value space of a run."""
-        values = Values(lineage.chunks_of(self.kept, row), next_chunk=row.next_chunk)
+        values = Values(lineage.chunks_of(self.backend, row), next_chunk=row.next_chunk)
         values.redact = self.redact
         return values
 
@@ -335,8 +335,8 @@ class Engine:
         what = f"the result of key {key.key!r} ({key.effect})"
         if key.result_seq is None:
             raise Corrupt(what, run_id=key.run_id, why="the key is completed but names no entry")
-        row = self.kept.by_number(key.run_no)
-        entry = self.kept.entry(key.run_no, key.result_seq)
+        row = self.backend.by_number(key.run_no)
+        entry = self.backend.entry(key.run_no, key.result_seq)
         if row is None or entry is None:
             raise Corrupt(what, run_id=key.run_id, why=f"entry {key.result_seq} is missing")
         return self.value(row, bytes(entry.data()["result"]))
@@ -379,7 +379,7 @@ class Engine:
             self._threads.shutdown(wait=False)
         self._resources.clear()
         at_large = any(thread.is_alive() for thread in self.at_large)
-        self.kept.close(at_work=bool(self._active) or at_large)
+        self.backend.close(at_work=bool(self._active) or at_large)
 
     def _give_back_waiting(self) -> None:
         """Runs that only wait here are given back: another process may wait for them as well."""
@@ -419,7 +419,7 @@ def set_default(engine: Engine) -> None:
     global _default
     if _default is not None and not _default.closed:
         raise UsageError(
-            f"this process has a default store already ({_default.kept.url}); close it first, "
+            f"this process has a default store already ({_default.backend.url}); close it first, "
             "or open this one with default=False and pass it with flow.with_options(store=…)"
         )
     _default = engine
@@ -485,7 +485,7 @@ def _at_exit() -> None:
         engine.heartbeat.close()
         for listener in engine.listeners:
             listener.close()
-    if any(engine.kept.url == "memory:" for engine in unclosed):
+    if any(engine.backend.url == "memory:" for engine in unclosed):
         from holdfast._stores import temporary_folders
 
         temporary_folders.remove_all()

@@ -171,7 +171,7 @@ class Household(Protocol):
     """The engine, as far as inboxes are concerned."""
 
     @property
-    def kept(self) -> Store:
+    def backend(self) -> Store:
         """Where the inboxes are."""
         ...
 
@@ -250,7 +250,7 @@ class InboxPoller:
         executions = {run.run_no: run for run in self._engine.executing() if run.stopped is None}
         if not executions:
             return
-        for run_no, newest in self._engine.kept.news(list(executions)).items():
+        for run_no, newest in self._engine.backend.news(list(executions)).items():
             execution = executions[run_no]
             if newest > execution.mail.heard:
                 try:

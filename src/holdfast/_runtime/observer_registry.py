@@ -64,7 +64,7 @@ class Observed(Protocol):
     """The engine that executes an attempt, as far as observers and listeners are concerned."""
 
     @property
-    def kept(self) -> Store:
+    def backend(self) -> Store:
         """Where its runs are."""
         ...
 
@@ -153,7 +153,7 @@ class Attempt(Unobserved):
         self._is_over = False
         self._lock = threading.Lock()
         self._observed = ObservedAttempt(
-            run=_run(engine.kept, row),
+            run=_run(engine.backend, row),
             key=call.key,
             name=told_name(call.spec.name, call.key),
             number=call.attempt.number,

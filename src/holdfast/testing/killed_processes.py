@@ -66,7 +66,7 @@ class Ledger:
             intended = (
                 not spec.effect
                 or spec.transaction
-                or is_intended(execution.engine.kept, self.run_id, call.key, call.attempt.number)
+                or is_intended(execution.engine.backend, self.run_id, call.key, call.attempt.number)
             )
             self._add(
                 Executed(

@@ -241,7 +241,7 @@ class Alerter:
             heard = self._heard.pop(run_id, ())
         done = False
         try:
-            row = self._engine.kept.get(run_id)
+            row = self._engine.backend.get(run_id)
             done = row is None or self._look_at(row, heard)
         finally:
             if not done:
@@ -259,7 +259,7 @@ class Alerter:
                 self._look_at(row)
 
         query = Query(status=list(alerts.ENTRIES))
-        rows = watchdog.open_rows(self._engine.kept, query)
+        rows = watchdog.open_rows(self._engine.backend, query)
         failed = _each(itertools.takewhile(lambda _: not self._closed, rows), look)
         self._known = {run_no: seq for run_no, seq in self._known.items() if run_no in met}
         return failed
@@ -292,7 +292,7 @@ class Alerter:
         """Return since when a receiver is told: whoever is new is not told of the past."""
         known = self._since.get(receiver.mark)
         if known is None:
-            kept, now_us = self._engine.kept, now_us or self._engine.now_us()
+            kept, now_us = self._engine.backend, now_us or self._engine.now_us()
             key = f"since:{receiver.mark}"
             kept.put_memo(Memo(SPACE, key, b"%d" % now_us), 0)
             memo = kept.memo(SPACE, key)
@@ -315,7 +315,7 @@ class Alerter:
 
     def _is_over(self, pending: Pending) -> bool:
         """Say whether a run is no longer as an alert says that it is."""
-        row = self._engine.kept.get(pending.alert.run_id)
+        row = self._engine.backend.get(pending.alert.run_id)
         if pending.alert.kind == alerts.ASKED:
             return row is None or not self._still_asks(row, pending.alert)
         if pending.alert.kind not in alerts.ENTRIES:
@@ -325,13 +325,13 @@ class Alerter:
         return self._state(row).id != pending.alert.id
 
     def _still_asks(self, row: RunRow, alert: Alert) -> bool:
-        kept = self._engine.kept
+        kept = self._engine.backend
         asked = (alerts.of_question(kept.store_id, row, it) for it in kept.questions(row.run_id))
         return any(it.id == alert.id for it in asked)
 
     def _try(self, key: str, pending: Pending) -> int | None:
         """Call, unless another process does; returns when to look again, or None if it is sent."""
-        kept, now_us = self._engine.kept, self._engine.now_us()
+        kept, now_us = self._engine.backend, self._engine.now_us()
         memo = kept.memo(SPACE, key)
         said = Sending() if memo is None or memo.value is None else _read(memo.value)
         if said.sent:
@@ -355,7 +355,7 @@ class Alerter:
 
     def _was_left(self, said: Sending) -> bool:
         """Say whether the process that wanted to send it is dead."""
-        return said.owner is not None and self._engine.kept.owner_is_dead(said.owner)
+        return said.owner is not None and self._engine.backend.owner_is_dead(said.owner)
 
     def _failed(
         self, key: str, pending: Pending, mine: int, tries: int, error: Exception
@@ -375,7 +375,7 @@ class Alerter:
     def _note(self, key: str, said: Sending, expected: int) -> int | None:
         expires_us = self._engine.now_us() + KEPT_US
         memo = Memo(SPACE, key, msgspec.json.encode(said), expires_us=expires_us)
-        made: Memo | None = self._engine.kept.put_memo(memo, expected)
+        made: Memo | None = self._engine.backend.put_memo(memo, expected)
         return None if made is None else made.version
 
 
@@ -397,7 +397,7 @@ def _read(value: bytes) -> Sending:
 def state_of(engine: Engine, row: RunRow) -> Alert:
     """Return the alert about a run that is held or failed. Only the end of its journal is looked at,
     if that goes back far enough."""
-    kept = engine.kept
+    kept = engine.backend
     try:
         for tail in TAILS:
             if row.last_seq > tail:

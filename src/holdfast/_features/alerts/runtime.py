@@ -94,7 +94,7 @@ class _Ear(Observer):
             from holdfast._runtime import engine as engines
 
             for engine in engines.opened():
-                kept = engine.kept
+                kept = engine.backend
                 if (kept.store_id, kept.namespace) == (run.store_id, run.namespace):
                     alerter(engine).hear(run.run_id)
                     return
@@ -140,7 +140,7 @@ def report_findings(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bo
     Returns whether there was room for all of them."""
     if not receivers:
         return True
-    store_id, now_us = engine.kept.store_id, engine.now_us()
+    store_id, now_us = engine.backend.store_id, engine.now_us()
     goes_on = row.status not in alerts.ENTRIES
     told = alerter(engine)
     taken = True
@@ -150,7 +150,7 @@ def report_findings(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bo
             began = finding.noted_at if goes_on else finding.since
             at_us = None if began is None else round(began.timestamp() * 1e6)
             taken &= told.offer(alerts.of_finding(store_id, row, finding), at_us)
-    account = engine.kept.account(row.root or row.run_id) if goes_on else None
+    account = engine.backend.account(row.root or row.run_id) if goes_on else None
     nearly = None if account is None else alerts.of_budget(store_id, row, account, now_us)
     return taken if nearly is None else told.offer(nearly, None) and taken
 
@@ -159,7 +159,7 @@ def report_unanswered(engine: Engine) -> None:
     """Send alerts about questions and approvals that nobody has answered for a while."""
     if not receivers:
         return
-    kept, now_us = engine.kept, engine.now_us()
+    kept, now_us = engine.backend, engine.now_us()
     for question in kept.questions(None, ASKED_MAX):
         late = [it for it in receivers if now_us - question.asked_us >= it.unanswered_us]
         row = kept.get(question.run_id) if late else None

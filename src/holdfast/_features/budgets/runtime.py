@@ -48,10 +48,10 @@ def opened(engine: Engine, row: RunRow, history: History) -> RunBudget | None:
     if row.root is None and limits is None:
         return None
     prices.read_file()
-    account = account_of(engine.kept, row)
+    account = account_of(engine.backend, row)
     if account is None and limits is not None:
         made = new_account(row.run_id, limits, engine.now_us())
-        account = engine.kept.put_account(made, only_new=True)
+        account = engine.backend.put_account(made, only_new=True)
     return None if account is None else RunBudget(account)
 
 

@@ -198,7 +198,7 @@ def whole_history(execution: Execution) -> History:
     row = msgspec.structs.replace(execution.lease.row)
     if row.skips == "[]":
         return execution.history
-    return lineage.fold(execution.engine.kept, row)
+    return lineage.fold(execution.engine.backend, row)
 
 
 def used_since(execution: Execution, call: StepCall) -> list[Draft]:
@@ -431,7 +431,7 @@ def facts_changed(
     is called and nothing is written; only what it watches is looked at, with the functions that it gives.
     """
     skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
-    history = lineage.fold(engine.kept, row, skips, empty=_Record(row.run_id))
+    history = lineage.fold(engine.backend, row, skips, empty=_Record(row.run_id))
     look = Execution(engine, Lease(row), history, engine.values(row), awaits=flow.awaits)
     look.recorder = _WritesNothing(look)
     seen: list[Change] = []

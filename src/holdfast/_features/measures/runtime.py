@@ -82,7 +82,7 @@ class Measuring(CommitListener):
     def sample(self) -> None:
         """Look how many runs are ready or abandoned, and wait for a place; a worker does it about once
         a minute."""
-        ready = sum(state.ready + state.abandoned for state in self._engine.kept.queues())
+        ready = sum(state.ready + state.abandoned for state in self._engine.backend.queues())
         now_us = self._engine.now_us()
         with self._lock:
             counts = self._tally.at(now_us, "")
@@ -152,7 +152,7 @@ class Measuring(CommitListener):
 
     def _put(self, rows: list[Measure]) -> bool:
         try:
-            self._engine.kept.put_measures(rows)
+            self._engine.backend.put_measures(rows)
         except Exception as error:
             if not self._failed:
                 logs.warning("measures could not be written, and are kept for now: %s", error)

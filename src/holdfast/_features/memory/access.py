@@ -84,8 +84,8 @@ class Asking:
             raise UsageError(f"{self!r} is called in {colour} {what}; {self._other()}")
         if self._engine is not None and self._engine is not frame.execution.engine:
             raise UsageError(
-                f"{self!r} is kept in {self._engine.kept.url}, and run "
-                f"{frame.execution.run_id!r} in {frame.execution.engine.kept.url}: what a run writes "
+                f"{self!r} is kept in {self._engine.backend.url}, and run "
+                f"{frame.execution.run_id!r} in {frame.execution.engine.backend.url}: what a run writes "
                 f"commits with it, in its own store; write holdfast.memory({self.namespace!r})"
             )
         return frame
@@ -106,7 +106,7 @@ class Asking:
                 f"{self!r}: {name} is for outside runs, or for store.memory(…, recorded=False); in "
                 f"run {frame.execution.run_id!r} write set and delete"
             )
-        return self._outside().kept
+        return self._outside().backend
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -126,12 +126,12 @@ class Asking:
     def _read_directly(self, frame: Frame | None, asked: Recall) -> list[Told]:
         """Read outside a flow: nothing is recorded."""
         if frame is None:
-            return [recorded_value(memo) for memo in seen(self._outside().kept, asked)]
+            return [recorded_value(memo) for memo in seen(self._outside().backend, asked)]
         execution = frame.execution
         execution.check()
         return [
             recorded_value(memo)
-            for memo in seen(execution.engine.kept, asked, execution, frame.call)
+            for memo in seen(execution.engine.backend, asked, execution, frame.call)
         ]
 
     def _recalling(self, frame: Frame, name: str, asked: Recall) -> Operation:
@@ -178,7 +178,7 @@ class Asking:
     def _write_directly(self, frame: Frame | None, memo: Memo) -> bool:
         """Write outside a flow: at once, or with the outcome of the step."""
         if frame is None:
-            kept = self._outside().kept
+            kept = self._outside().backend
             if memo.value is None:
                 return remove_memo(kept, memo)
             return kept.put_memo(memo, memo.expected) is not None
@@ -192,7 +192,9 @@ class Asking:
                 "in the flow"
             )
         is_there = memo.value is not None or bool(
-            seen(frame.execution.engine.kept, Recall(memo.space, memo.key), frame.execution, call)
+            seen(
+                frame.execution.engine.backend, Recall(memo.space, memo.key), frame.execution, call
+            )
         )
         with frame.execution.lock:
             if not frame.attempt_has_ended():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def recalled(execution: Execution, asked: Recall) -> list[Told]:
     """Return what a flow sees in a memory, in the form that is recorded."""
-    return [recorded_value(memo) for memo in seen(execution.engine.kept, asked, execution, None)]
+    return [recorded_value(memo) for memo in seen(execution.engine.backend, asked, execution, None)]
 
 
 def seen(

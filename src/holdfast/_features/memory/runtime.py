@@ -83,7 +83,7 @@ class Memory(Asking):
         names, written here or not, has that version now (0: there is none); returns whether it was
         written. Outside runs only."""
         memos, expected = self._update(values, delete, ttl), self._expected(if_version)
-        return self._outside().kept.put_memos(memos, expected)
+        return self._outside().backend.put_memos(memos, expected)
 
     def remove_expired(self) -> int:
         """Remove the values whose `ttl` is over, which nobody can read any more; returns how many.
@@ -174,7 +174,7 @@ class AsyncMemory(Asking):
         names, written here or not, has that version now (0: there is none); returns whether it was
         written. Outside runs only."""
         memos, expected = self._update(values, delete, ttl), self._expected(if_version)
-        kept = self._outside().kept
+        kept = self._outside().backend
         return in_thread(lambda: kept.put_memos(memos, expected))
 
     def remove_expired(self) -> Coroutine[Any, Any, int]:

@@ -30,7 +30,7 @@ class Asking:
 def find_question(execution: Execution, request: FindQuestion) -> FoundQuestion:
     """Return what the store knows of a question. Answers are counted there and not in the history,
     of which a resume reads only a part."""
-    kept, name = execution.engine.kept, request.name
+    kept, name = execution.engine.backend, request.name
     execution.slot(Asking).any = True
 
     def was_taken(message_id: str) -> bool:

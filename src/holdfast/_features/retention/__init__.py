@@ -55,7 +55,7 @@ class Broom(PeriodicJob):
         from holdfast._features.retention import store as sweeping
         from holdfast._features.retention.model import Asked
 
-        kept = self._engine.kept
+        kept = self._engine.backend
         for name, flow in self._flows().items():
             if flow.keep_us is not None:
                 asked = Asked(at_least_us=flow.keep_us, flow=name)

@@ -145,7 +145,7 @@ def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
     ]
     changes = {"owner": row.owner, "waiting_on": None, "wake_us": None}
     stopped = control.started_after(
-        past, wanted.to, open_children(execution.engine.kept, row.run_id)
+        past, wanted.to, open_children(execution.engine.backend, row.run_id)
     )
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
     _written(execution, drafts, changes, [*map(TakeMessage, took), *posts])
@@ -292,6 +292,6 @@ def decided(
     wanted = msgspec.json.decode(message.body, type=Wanted)
     asked = core.requested(history, wanted, at_us)
     changes = {"waiting_on": None, "wake_us": None, "heard": None}
-    stopped = control.started_after(history, wanted.to, open_children(engine.kept, row.run_id))
+    stopped = control.started_after(history, wanted.to, open_children(engine.backend, row.run_id))
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
     return Write(lease, [asked], row=changes, changes=[*posts, *RUN_ENDS])

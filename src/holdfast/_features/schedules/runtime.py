@@ -196,7 +196,7 @@ class Ticker(PeriodicJob):
         now_us = self._engine.now_us()
         if not schedules:
             return now_us + LOOK_US
-        rows = {row.name: row for row in self._engine.kept.schedules()}
+        rows = {row.name: row for row in self._engine.backend.schedules()}
         looks = [self._look(schedule, rows.get(schedule.name), now_us) for schedule in schedules]
         return min(looks)
 
@@ -222,10 +222,10 @@ class Ticker(PeriodicJob):
         if ticks:
             engine = self._engine
             news = [(new_run(engine, schedule.request(tick)), None) for tick in ticks]
-            engine.kept.start_all(news)
+            engine.backend.start_all(news)
         if cursor_us != row.cursor_us:
             moved = schedule.row(cursor_us, paused=False)
-            if not self._engine.kept.put_schedule(moved, row.cursor_us):
+            if not self._engine.backend.put_schedule(moved, row.cursor_us):
                 return now_us
         following = schedule.when.following(cursor_us)
         if following is None or following > now_us + LOOK_US:
@@ -247,7 +247,7 @@ class Ticker(PeriodicJob):
         else:
             made = schedule.row(row.cursor_us, paused=row.paused)
         expected = None if row is None else row.cursor_us
-        if made != row and not self._engine.kept.put_schedule(made, expected):
+        if made != row and not self._engine.backend.put_schedule(made, expected):
             return None
         self._written.add(schedule.name)
         return made

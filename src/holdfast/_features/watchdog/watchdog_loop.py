@@ -60,7 +60,7 @@ class Patrol(PeriodicJob):
     def __init__(self, engine: Engine, flows: Flows) -> None:
         self._engine = engine
         self._flows = flows
-        self._survey = Survey(engine.kept)
+        self._survey = Survey(engine.backend)
         self._seen: dict[int, tuple[int, int]] = {}
         """Of each run, the last entry that was looked at, and after how long it is quiet."""
         self._due_us = engine.now_us() + int(CHANCE.uniform(0.3, 1.0) * EVERY_US)
@@ -100,7 +100,7 @@ class Patrol(PeriodicJob):
         left = LOADED_MAX
         flows = self._flows()
         met: set[int] = set()
-        for row in watchdog.open_rows(self._engine.kept):
+        for row in watchdog.open_rows(self._engine.backend):
             if self._engine.closed or left <= 0:
                 break
             met.add(row.run_no)
@@ -139,10 +139,10 @@ def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) 
     """Make one round now, over all runs or one; returns what was acted on."""
     if run_id is None:
         return list(Patrol(engine, lambda: flows).round())
-    row = engine.kept.get(run_id)
+    row = engine.backend.get(run_id)
     if row is None or row.deleted_us is not None or row.status not in watchdog.OPEN:
         return []
-    found = Survey(engine.kept).findings(row)
+    found = Survey(engine.backend).findings(row)
     return list(_acted(engine, row, found, flows.get(row.flow)))
 
 
@@ -167,8 +167,8 @@ def _acted(
         if finding.severity is Severity.INFO and act in STOPS:
             act = "note"  # It wants nobody: what it is held for does, or its budget.
         try:
-            if watchdog.is_decided(engine.kept, row, finding):
-                watchdog.take_in(engine.kept, row.run_id)
+            if watchdog.is_decided(engine.backend, row, finding):
+                watchdog.take_in(engine.backend, row.run_id)
                 continue
             if callable(act):
                 did = _called(engine, finding, act)
@@ -176,7 +176,7 @@ def _acted(
                     continue
             else:
                 did = act
-            watchdog.tell(engine.kept, finding, did)
+            watchdog.tell(engine.backend, finding, did)
         except HoldfastError as error:
             text = "a finding of run %s could not be acted on: %s"
             logs.warning(text, row.run_id, error, about=row)
@@ -206,7 +206,7 @@ def _called(engine: Engine, finding: Finding, act: Callable[[Finding], object]) 
 def _may_call(engine: Engine, finding: Finding) -> bool:
     key = f"{finding.run_id}/{finding.id}"[:180]
     memo = Memo(CALLS, key, b"true", expires_us=engine.now_us() + CALL_US)
-    return engine.kept.put_memo(memo, 0) is not None
+    return engine.backend.put_memo(memo, 0) is not None
 
 
 # -- a run at work here ------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def take_in(execution: Execution, message: Message) -> None:
     """A run at work here is told of a finding: it is noted now; if the run is to stop, it is given
     back, and all of it is written then."""
     decision = read(message)
-    kept = execution.engine.kept
+    kept = execution.engine.backend
     stop = STOPS.get(decision.did)
     if stop == "cancel" and execution.history.rollback is not None:
         stop = None
@@ -236,8 +236,8 @@ def take_in(execution: Execution, message: Message) -> None:
 
 def decided(engine: Engine, lease: Lease, history: History, message: Message, at_us: int) -> Write:
     """Return the write of a finding that was taken while this process had the run."""
-    entries = engine.kept.load(lease.row)
-    children = open_children(engine.kept, lease.row.run_id)
+    entries = engine.backend.load(lease.row)
+    children = open_children(engine.backend, lease.row.run_id)
     return finding_write(lease, history, entries, children, read(message), at_us)
 
 

@@ -85,7 +85,7 @@ def _opened_default() -> Opened | None:
     default = engine.opened_default()
     if default is None or default.address is None:
         return None
-    return Opened(default.address, default.kept.namespace)
+    return Opened(default.address, default.backend.namespace)
 
 
 def _same(url: str) -> str:

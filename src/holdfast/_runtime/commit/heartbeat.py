@@ -81,7 +81,7 @@ class Owner(Protocol):
     """The process as an owner of runs of one store: its engine."""
 
     @property
-    def kept(self) -> Store:
+    def backend(self) -> Store:
         """Where its runs are."""
         ...
 
@@ -197,7 +197,7 @@ class Heartbeat:
         working = [(run.run_no, run.lease.row.epoch) for run in executions]
         worker = engine.worker
         with contextlib.nullcontext() if worker is None else worker.store_health.asking("pulse"):
-            lost = set(engine.kept.pulse(engine.owner(), engine.facts(), working))
+            lost = set(engine.backend.pulse(engine.owner(), engine.facts(), working))
         for execution in executions:
             if execution.run_no in lost:
                 execution.stop(Unwind(LeaseLost(execution.run_id)), later=True)
@@ -219,14 +219,14 @@ class Heartbeat:
         # It is no progress: the claims that brought nothing go on being counted.
         counted = lease.row.claims if claims is None else claims
         write = Write(lease, [draft], row={"claims": counted})
-        outcome = engine.kept.append([write])[0]
+        outcome = engine.backend.append([write])[0]
         if isinstance(outcome, Fenced) and self._is_ours(lease):
             return  # A write of ours went through in the dark: again at the next beat.
         engine.given_back(lease)
 
     def _is_ours(self, lease: Lease) -> bool:
         """Look at a run whose row is not as we knew it; go on from there if it is still ours."""
-        row = self._engine.kept.get(lease.row.run_id)
+        row = self._engine.backend.get(lease.row.run_id)
         if row is None or (row.epoch, row.owner) != (lease.row.epoch, lease.row.owner):
             return False
         lease.row = row

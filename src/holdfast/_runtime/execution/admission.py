@@ -95,7 +95,7 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
         try:
             lease = _taken_up(engine, row, request.code())
         except (errors.RunBusy, errors.StaleView):
-            now = engine.kept.get(request.run_id)
+            now = engine.backend.get(request.run_id)
             if now is None or now.status in CLAIMABLE or looks == 0:
                 raise
             row = now  # Somebody else took it meanwhile, and it goes no further: that is told.
@@ -116,7 +116,7 @@ def submit(engine: Engine, request: RunRequest) -> RunRow:
 def claim(engine: Engine, run_id: str) -> Lease:
     """Take a run for execution in this process."""
     at_us = engine.now_us()
-    claimed = engine.kept.claim(run_id, engine.owner(), at_us)
+    claimed = engine.backend.claim(run_id, engine.owner(), at_us)
     if isinstance(claimed, Lease):
         return claimed
     if claimed.row.status is Status.HELD:
@@ -154,7 +154,7 @@ def execution_of(
             raise
         engine.enter(execution)
         observer_registry.run_claimed(
-            engine.kept, lease.row, execution.history, resumed=row.epoch > 1
+            engine.backend, lease.row, execution.history, resumed=row.epoch > 1
         )
     except BaseException:
         if lease.row.owner is not None:  # Else it is given back: held or cancelled.
@@ -165,7 +165,7 @@ def execution_of(
 
 def cancelled_error(engine: Engine, row: RunRow) -> errors.RunCancelled:
     """Return the error that tells who cancelled a run."""
-    entry = engine.kept.entry(row.run_no, row.last_seq)
+    entry = engine.backend.entry(row.run_no, row.last_seq)
     told: dict[str, Any] = {} if entry is None else msgspec.json.decode(entry.body)
     return errors.RunCancelled(row.run_id, told.get("actor", ""), told.get("reason", ""))
 
@@ -186,12 +186,12 @@ def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> Non
     }
     draft = Draft(Kind.RUN_HELD, engine.now_us(), body=_encode(body))
     write = Write(lease, [draft], row={"held_reason": HeldReason.CORRUPT.value})
-    if isinstance(engine.kept.append([write])[0], Committed):
+    if isinstance(engine.backend.append([write])[0], Committed):
         engine.wrote(write)
 
 
 def _start(engine: Engine, request: RunRequest, owner: int | None) -> Started:
-    existing = engine.kept.get(request.run_id)
+    existing = engine.backend.get(request.run_id)
     if existing is not None:
         return Started(existing, created=False)
     new = new_run(engine, request)
@@ -257,7 +257,7 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
     with _naming(request):
         if values.digest(request.input, "input") == row.input_digest:
             return row
-    entry = engine.kept.entry(row.run_no, 1)
+    entry = engine.backend.entry(row.run_no, 1)
     if entry is None:
         raise errors.Corrupt("entry 1", run_id=row.run_id, why="it is missing")
     try:
@@ -288,7 +288,7 @@ def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | 
         replayed = Execution(engine, Lease(row), history, engine.values(row), awaits=request.awaits)
         replayed.ended = history.closed = True
         return replayed
-    entry = engine.kept.entry(row.run_no, row.last_seq)
+    entry = engine.backend.entry(row.run_no, row.last_seq)
     if entry is None or entry.kind is not Kind.RUN_COMPLETED:
         raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="not run_completed")
     return Ended(engine.value(row, bytes(entry.data()["result"])))
@@ -321,7 +321,7 @@ def _freed(engine: Engine, row: RunRow, code: str = "", owner: int | None = None
     write = Write(Lease(row, acting=True), drafts, row=changes)
     if owner is not None:
         write = claim_rules.freed_and_claimed(write, owner, at_us)
-    if not isinstance(engine.kept.append([write])[0], Committed):
+    if not isinstance(engine.backend.append([write])[0], Committed):
         raise errors.StaleView(row.run_id)
     return write.lease.row
 
@@ -330,7 +330,7 @@ def resumed(engine: Engine, row: RunRow) -> RunRow:
     """Take up a failed run again, for a parent that calls it anew; returns its row."""
     if row.status in (Status.FAILED, Status.HELD):
         _freed(engine, row)
-    return engine.kept.get(row.run_id) or row
+    return engine.backend.get(row.run_id) or row
 
 
 def _worth_another_try(history: History, row: RunRow) -> bool:
@@ -352,7 +352,7 @@ def _worth_another_try(history: History, row: RunRow) -> bool:
 
 def rolled_back_error(engine: Engine, row: RunRow) -> errors.RunRolledBack:
     """Return the error that tells that a run was rolled back, and why."""
-    entry = engine.kept.entry(row.run_no, row.last_seq)
+    entry = engine.backend.entry(row.run_no, row.last_seq)
     reason = "" if entry is None else msgspec.json.decode(entry.body).get("reason", "")
     return errors.RunRolledBack(row.run_id, str(reason))
 
@@ -380,7 +380,7 @@ def outcome(engine: Engine, row: RunRow) -> Any:
         raise cancelled_error(engine, row)
     if row.status is Status.ROLLED_BACK:
         raise rolled_back_error(engine, row)
-    entry = engine.kept.entry(row.run_no, row.last_seq)
+    entry = engine.backend.entry(row.run_no, row.last_seq)
     if entry is None:
         raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="it is missing")
     if entry.kind is Kind.RUN_FAILED:

@@ -152,7 +152,7 @@ def perform(execution: Execution, request: Any) -> Any:
     if isinstance(request, CopyResult):
         return engine.result_of(request.key)
     if isinstance(request, LookUpKey):
-        return engine.kept.key(request.effect, request.key)
+        return engine.backend.key(request.effect, request.key)
     if isinstance(request, Sleep):
         request = Await(request.call, request.until_us)
     if isinstance(request, Await):
@@ -199,7 +199,7 @@ def waits_for_key(execution: Execution, request: FindKey) -> Await:
 def is_stranded(execution: Execution, key: KeyState) -> bool:
     """Say whether the run that has a key goes no further by itself."""
     execution.recorder.wait_on(key_token(key.effect, key.key), f"key {key.key!r} of {key.effect}")
-    kept = execution.engine.kept
+    kept = execution.engine.backend
     row = kept.by_number(key.run_no)
     if row is not None and row.status is not Status.HELD and row.status not in ENDED:
         if row.owner is None:
@@ -223,7 +223,7 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
         execution.recorder.doubts.add(call.key)
         if execution.waits.unloads:  # In a worker: nobody gets the error.
             policy = policy_name(call.spec.on_doubt)
-            worker_log.cut_off(execution.engine.kept, execution.lease.row, call.key, policy)
+            worker_log.cut_off(execution.engine.backend, execution.lease.row, call.key, policy)
 
 
 def _interrupted(call: StepCall, interrupt: BaseException) -> Append:

@@ -87,7 +87,7 @@ def settle_down(execution: Execution, wait: Wait) -> float | None:
     if waits.says_new(waiting):
         execution.recorder.say_waiting(waiting)
         if any(f"{it.what}:" == ANSWER for it in waiting):
-            worker_log.asks_people(execution.engine.kept, execution.lease.row)
+            worker_log.asks_people(execution.engine.backend, execution.lease.row)
     return None
 
 

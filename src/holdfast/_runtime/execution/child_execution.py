@@ -49,7 +49,7 @@ class Children(dict[str, Child]):
 
 def failed_generation(engine: Engine, run_id: str) -> int | None:
     """Return in which generation a child has failed before, if it has."""
-    row = engine.kept.get(run_id)
+    row = engine.backend.get(run_id)
     return row.generation if row is not None and row.status is Status.FAILED else None
 
 
@@ -147,7 +147,7 @@ def _tell_held(execution: Execution, row: RunRow) -> None:
     if child is not None and not child.told:
         child.told = True
         text = "run %s waits for the child %s, which is held (%s); see: %s"
-        see = worker_log.explain_command(execution.engine.kept, row.run_id)
+        see = worker_log.explain_command(execution.engine.backend, row.run_id)
         told = (row.run_id, row.held_reason, see)
         logs.warning(text, execution.run_id, *told, about=execution.lease.row)
 
@@ -155,7 +155,7 @@ def _tell_held(execution: Execution, row: RunRow) -> None:
 def read(execution: Execution, request: ReadChild) -> ChildEnd:
     """Say how a child has ended, if it has."""
     engine = execution.engine
-    row = engine.kept.get(request.run_id)
+    row = engine.backend.get(request.run_id)
     child = execution.slot(Children).get(request.run_id)
     unloads = execution.waits.unloads and not (child is not None and child.here)
     if row is not None and row.status is Status.HELD and not unloads:

@@ -29,9 +29,9 @@ def quarantined(engine: Engine, rows: Iterable[RunRow], since_us: int = 0) -> No
 def _noticed(engine: Engine, row: RunRow, since_us: int) -> None:
     if row.held_reason != HeldReason.QUARANTINED:
         return
-    entry = engine.kept.entry(row.run_no, row.last_seq)
+    entry = engine.backend.entry(row.run_no, row.last_seq)
     if entry is not None and entry.kind is Kind.RUN_HELD and entry.at_us >= since_us:
         for listener in engine.listeners:
             listener.noticed(row, entry)
-        observer_registry.noticed(engine.kept, row, entry)
+        observer_registry.noticed(engine.backend, row, entry)
         absorb(engine, row.run_id)  # A cancel that was on its way is carried out all the same.

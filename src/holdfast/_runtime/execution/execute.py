@@ -46,7 +46,7 @@ def finish(execution: Execution, end: run_end.Ending) -> Any:
 def _as_it_is(execution: Execution, error: BaseException) -> BaseException:
     """Return what became of a run that was asked to stop."""
     engine = execution.engine
-    row = engine.kept.get(execution.run_id)
+    row = engine.backend.get(execution.run_id)
     if row is None or row.status in CLAIMABLE:
         return error
     try:

@@ -63,13 +63,13 @@ class Execution:
         self.run_id = lease.row.run_id
         self.ended = False
         """A block that is replayed after its end; nothing more can be recorded."""
-        self.after_data_loss = lease.row.run_no <= engine.kept.accepted_through()
+        self.after_data_loss = lease.row.run_no <= engine.backend.accepted_through()
         self.lock = threading.RLock()
         self.stopped: Unwind | None = None
         self.interrupted = threading.Event()
         """Set when the run stops: sleepers wake up."""
         self.waits = Waits()
-        self.mail = Mail(lambda seen: engine.kept.inbox(self.run_no, seen), self._handle)
+        self.mail = Mail(lambda seen: engine.backend.inbox(self.run_no, seen), self._handle)
         self.deadline_us = deadline_of(history)
         self.root = Scope()
         self.replay = Replay(history)
@@ -159,7 +159,7 @@ class Execution:
         engine = self.engine
         reason = "its deadline has passed"
         message = asked(CANCEL, f"{CANCEL}:{DEADLINE}", DEADLINE, reason, engine.now_us())
-        engine.kept.post(self.run_id, message)
+        engine.backend.post(self.run_id, message)
         self.deadline_us = None
         self.mail.refresh()
         self.check()

@@ -59,11 +59,11 @@ GOES_ON = frozenset({Kind.RUN_RELEASED, Kind.RUN_WAITING})
 def absorb(engine: Engine, run_id: str) -> None:
     """Make entries of the messages of a run that was just given back."""
     for _ in range(TRIES):
-        row = engine.kept.get(run_id)
+        row = engine.backend.get(run_id)
         if row is None or row.owner is not None or row.status in ENDED:
             return
         # Others, such as signals, wait for the run itself.
-        messages = [it for it in engine.kept.inbox(row.run_no) if _decides(it)]
+        messages = [it for it in engine.backend.inbox(row.run_no) if _decides(it)]
         try:
             lease = Lease(row, acting=True)
             write = _write(engine, lease, messages[0]) if messages else _cancel(engine, lease)
@@ -72,7 +72,7 @@ def absorb(engine: Engine, run_id: str) -> None:
         except HoldfastError as error:
             logs.warning("a message to run %s cannot be taken in: %s", run_id, error)
             return
-        if not isinstance(engine.kept.append([write])[0], Committed):
+        if not isinstance(engine.backend.append([write])[0], Committed):
             continue  # Somebody else was quicker: look again.
         engine.wrote(write)
         reach_children(engine, write.changes)
@@ -95,7 +95,7 @@ def free_waiting(engine: Engine, write: Write) -> None:
     once more after that is written, so one of the two sees the other."""
     for change in write.of(SetKey):
         if change.state != "in_doubt":
-            for row in engine.kept.waiting_on(key_token(change.effect, change.key)):
+            for row in engine.backend.waiting_on(key_token(change.effect, change.key)):
                 _free(engine, row)
 
 
@@ -109,17 +109,17 @@ def free_if_settled(engine: Engine, row: RunRow) -> None:
 def free_all_settled(engine: Engine, after: str) -> str:
     """Release runs that are held on keys which are settled. Who settled a key, or was held on it, may
     have died before it could do so. Looks at so many keys; returns behind which to look next."""
-    tokens = engine.kept.held_on(HELD_ON_KEY, after, KEYS)
+    tokens = engine.backend.held_on(HELD_ON_KEY, after, KEYS)
     for token in tokens:
         if _is_settled(engine, token):
-            for row in engine.kept.waiting_on(token):
+            for row in engine.backend.waiting_on(token):
                 _free(engine, row)
     return tokens[-1] if len(tokens) == KEYS else ""
 
 
 def _is_settled(engine: Engine, token: str) -> bool:
     _, effect, name = token.split(":", 2)
-    key = engine.kept.key(effect, name)
+    key = engine.backend.key(effect, name)
     return key is None or key.state not in OPEN_KEYS
 
 
@@ -129,7 +129,7 @@ def _free(engine: Engine, row: RunRow) -> None:
     body = msgspec.json.encode({"why": "key_settled", "actor": "holdfast"})
     released = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
     write = Write(Lease(row, acting=True), [released], row={"waiting_on": None})
-    if isinstance(engine.kept.append([write])[0], Committed):
+    if isinstance(engine.backend.append([write])[0], Committed):
         engine.wrote(write)
 
 
@@ -139,7 +139,7 @@ def _cancel(engine: Engine, lease: Lease) -> Write | None:
     who = control.requested(history)
     if who is None or history.open_doubts():
         return None
-    children = open_children(engine.kept, lease.row.run_id)
+    children = open_children(engine.backend, lease.row.run_id)
     return control.cancel_write(lease, history, children, *who, engine.now_us())
 
 
@@ -149,7 +149,7 @@ def _cancel(engine: Engine, lease: Lease) -> Write | None:
 def obey(engine: Engine, lease: Lease) -> list[Message]:
     """Carry out what stops a run that was just claimed, before its journal is read for execution.
     Returns what else its inbox has; raises RunHeld or RunCancelled if the run goes no further."""
-    found = engine.kept.inbox(lease.row.run_no)
+    found = engine.backend.inbox(lease.row.run_no)
     left = [message for message in found if not _stops(message)]
     for message in found:
         if _stops(message):
@@ -169,7 +169,7 @@ def cancel_if_requested(engine: Engine, lease: Lease, history: History) -> None:
 def _given_back(engine: Engine, write: Write, messages: Sequence[Message]) -> None:
     """Commit a decision of the owner; raise what became of the run, unless it goes on."""
     lease = write.lease
-    if not isinstance(engine.kept.append([write])[0], Committed):
+    if not isinstance(engine.backend.append([write])[0], Committed):
         raise LeaseLost(lease.row.run_id)
     engine.wrote(write)
     if lease.row.owner is not None:
@@ -273,7 +273,7 @@ def _decision(
     if message.kind == control.PAUSE:
         return control.pause_write(lease, history, message.actor, facts["reason"], at_us)
     if message.kind == control.CANCEL:
-        children = open_children(engine.kept, row.run_id)
+        children = open_children(engine.backend, row.run_id)
         told = (message.actor, facts["reason"], at_us)
         return control.cancel_write(lease, history, children, *told)
     if message.kind == "settle":
@@ -291,12 +291,12 @@ def _taken_over(engine: Engine, row: RunRow) -> History | None:
     """Return the history of a run whose last entry says that it was taken from an owner that did not
     give it back: that one may have left effects open. Not if it left nothing but its claim: it may
     have died of reading the history, and a pause takes effect within two claims."""
-    last = engine.kept.entry(row.run_no, row.last_seq)
+    last = engine.backend.entry(row.run_no, row.last_seq)
     if last is None or last.kind is not Kind.RUN_CLAIMED:
         return None
     if msgspec.json.decode(last.body).get("why") not in TAKEN_OVER:
         return None
-    before = engine.kept.entry(row.run_no, last.first_seq - 1)
+    before = engine.backend.entry(row.run_no, last.first_seq - 1)
     if before is not None and before.kind is Kind.RUN_CLAIMED:
         return None
     try:

@@ -63,7 +63,7 @@ def transact(
 
 
 def _transact(execution: Execution, request: Transact, work: _Work) -> Transacted:
-    kept = execution.engine.kept
+    kept = execution.engine.backend
     taken = _taken_key(execution, request.claim)
     if taken is not None:
         return Transacted(taken=taken)
@@ -101,7 +101,7 @@ def _taken_key(execution: Execution, claim: ClaimKey | None) -> KeyState | None:
     """Return the business key if another call has it: then the body is not called at all."""
     if claim is None:
         return None
-    found = execution.engine.kept.key(claim.effect, claim.key)
+    found = execution.engine.backend.key(claim.effect, claim.key)
     if found is None or claim.is_free(found, execution.lease.row):
         return None
     return found

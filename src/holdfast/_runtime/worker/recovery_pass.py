@@ -42,11 +42,11 @@ def recover(engine: Engine, limit: int) -> list[str]:
     after = ""
     while after := free_all_settled(engine, after):
         pass
-    rows = engine.kept.claimable(engine.now_us(), limit)
+    rows = engine.backend.claimable(engine.now_us(), limit)
     taken = [row.run_id for row in rows if take_up(engine, row.run_id)]
     flows = {name: flow for name, flow in registry.flows.items() if not flow.is_method}
     for tried, again in Untried(engine).look(flows, None):
-        for row in engine.kept.waiting_on(again.token):
+        for row in engine.backend.waiting_on(again.token):
             if len(taken) < limit and row.version == tried.version:
                 taken += [row.run_id] if _tried_again(engine, row, again) else []
     return taken
@@ -56,7 +56,7 @@ def _tried_again(engine: Engine, row: RunRow, again: Again) -> bool:
     """Give back a run that is held, if it is still as it was read, and execute it."""
     released = Draft(Kind.RUN_RELEASED, engine.now_us(), body=again.body)
     write = Write(Lease(row, acting=True), [released], row={"waiting_on": None})
-    if not isinstance(engine.kept.append([write])[0], Committed):
+    if not isinstance(engine.backend.append([write])[0], Committed):
         return False
     engine.wrote(write)
     return take_up(engine, row.run_id)
@@ -65,7 +65,7 @@ def _tried_again(engine: Engine, row: RunRow, again: Again) -> bool:
 def take_up(engine: Engine, run_id: str) -> bool:
     """Execute one run that nobody works on, if its flow is known here; says whether it was taken.
     In an event loop nothing is: executing it would block the loop."""
-    row = engine.kept.get(run_id)
+    row = engine.backend.get(run_id)
     flow = None if row is None else registry.flows.get(row.flow)
     if row is None or flow is None or flow.is_method or engine.is_executing(run_id):
         return False
@@ -88,7 +88,7 @@ def take_up(engine: Engine, run_id: str) -> bool:
     except HoldfastError as error:
         # One that waits costs nothing until what it waits for comes.
         if execution.stopped is None or execution.stopped.unload is None:
-            worker_log.ended(engine.kept, execution.lease.row, error)
+            worker_log.ended(engine.backend, execution.lease.row, error)
     return True
 
 
@@ -114,7 +114,7 @@ class Untried:
     ) -> list[tuple[Tried, Again]]:
         """Return what runs are held on that these flows have not tried. Reads so much of it, and goes
         on behind that the next time."""
-        tokens = self._engine.kept.held_on(HELD_BY_CODE, self._after, TOKENS)
+        tokens = self._engine.backend.held_on(HELD_BY_CODE, self._after, TOKENS)
         self._after = tokens[-1] if len(tokens) == TOKENS else ""
         found: list[tuple[Tried, Again]] = []
         for token in tokens:

@@ -140,10 +140,10 @@ class Slots:
         """Forget the runs that the code here did not fit and about which something was said since;
         that others do not fit them either does not count."""
         for run_no, seen in list(self._unfit.items()):
-            row = self._engine.kept.by_number(run_no)
+            row = self._engine.backend.by_number(run_no)
             last = None
             if row is not None and row.status in CLAIMABLE and row.last_seq != seen:
-                last = self._engine.kept.entry(run_no, row.last_seq)
+                last = self._engine.backend.entry(run_no, row.last_seq)
             with self._changed:
                 if last is not None and DOES_NOT_FIT in last.body and row is not None:
                     self._unfit[run_no] = row.last_seq
@@ -264,7 +264,7 @@ class Slots:
         if stopped is not None and stopped.released is not None:
             worker_log.given_back(place.lease.row, stopped.released)
         else:
-            worker_log.ended(self._engine.kept, place.lease.row, error)
+            worker_log.ended(self._engine.backend, place.lease.row, error)
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is not None:
@@ -326,7 +326,7 @@ def _tell_of_effects(execution: Execution) -> None:
     calls = dict(execution.recorder.open_calls)
     for step in sorted(execution.recorder.intents):
         on_doubt = calls[step].spec.on_doubt if step in calls else "hold"
-        store, row = execution.engine.kept, execution.lease.row
+        store, row = execution.engine.backend, execution.lease.row
         worker_log.left_at_work(store, row, step, policy_name(on_doubt))
 
 

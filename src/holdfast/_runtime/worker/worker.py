@@ -87,7 +87,7 @@ class Worker:
         self.drain_s = drain_s
         self.taken = 0
         """Runs taken so far."""
-        self.store_health = StoreHealth(self.name, engine.kept.url, lambda: engine.closed)
+        self.store_health = StoreHealth(self.name, engine.backend.url, lambda: engine.closed)
         self._engine = engine
         self._given = None if flows is None else _checked(flows)
         self._queues = _named(queues)
@@ -200,16 +200,16 @@ class Worker:
         with engine.admission_lock.taking():
             if engine.worker is not None:
                 raise UsageError(
-                    f"the store {engine.kept.url} has a worker in this process already; give that "
+                    f"the store {engine.backend.url} has a worker in this process already; give that "
                     "one more concurrency, or open the store once more with default=False"
                 )
             engine.worker = self
         try:
             if self._declares:
-                declare_limits(engine.kept, self._flows().values())
+                declare_limits(engine.backend, self._flows().values())
             self._slots.run_in(loop)
             engine.facts = self.facts
-            engine.kept.pulse(engine.owner(), self.facts(), ())
+            engine.backend.pulse(engine.owner(), self.facts(), ())
             self._rounds.make()
         except BaseException:
             engine.worker = None
@@ -249,7 +249,7 @@ class Worker:
         if engine.closed or self._taker.ident is None:
             return
         try:
-            engine.kept.pulse(engine.owner(), engine.facts(), ())
+            engine.backend.pulse(engine.owner(), engine.facts(), ())
         except Exception as error:
             logs.warning("the worker's last pulse was not written: %s", error)
 
@@ -305,7 +305,7 @@ class Worker:
             self._rounds.make()
             if wanted:
                 return self._take(wanted)
-            self._engine.kept.by_number(0)
+            self._engine.backend.by_number(0)
             return 0
 
     def _room(self) -> int:
@@ -382,8 +382,8 @@ class Worker:
                 suspects=suspects,
                 again=again,
             )
-            leases = engine.kept.take(wanted)
-            log_suspects(self._engine.kept, wanted, leases)
+            leases = engine.backend.take(wanted)
+            log_suspects(self._engine.backend, wanted, leases)
             claim_entries.quarantined(self._engine, wanted.quarantined)
             flows = self._flows()
             self.taken += len(leases)
@@ -474,7 +474,7 @@ class Rounds:
 
     def _say_what_waits_in_vain(self) -> None:
         """A deployment left runs behind that only its own code can go on with: say so, once."""
-        kept, known = self._engine.kept, self._versions()
+        kept, known = self._engine.backend, self._versions()
         waiting: dict[tuple[str, str], list[RunRow]] = {}
         for row in kept.claimable(self._engine.now_us(), SEEN_AT_ONCE):
             if row.version not in known.get(row.flow, (row.version,)):
