@@ -361,7 +361,9 @@ class Step(Recorded[P, R]):
             return cast("R", self._outside(args, kwargs))
         if frame.call is not None:
             return cast("R", self._within_step(frame, args, kwargs))
-        step_key = key_override.current_key(self._step_key)
+        step_key = self._step_key
+        if key_override.override.get() is not key_override.NO_OVERRIDE:
+            step_key = key_override.current_key(step_key)
         if frame.awaits if step_key is None else key_override.awaits_here(frame, step_key):
             raise UsageError(
                 f"{self.name} is a sync {self._settings.what}; in an async flow write "

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.entries import WAIT_ENDS, Draft, Entry, Kind
-from holdfast._engine.journal.lifecycle import Status, next_status
+from holdfast._engine.journal.lifecycle import TABLE, Status, next_status
 from holdfast._engine.values import masks
 from holdfast.errors import Corrupt
 
@@ -426,7 +426,8 @@ def _sealed_parts(run_id: str, seq: int, entry: Draft | Entry) -> tuple[Any, ...
 def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
     kind = draft.kind
     first = row.last_seq == 0
-    row.status = next_status(None if first else row.status, kind)
+    if first or row.status is not Status.RUNNING or kind in TABLE:  # Else it goes on running.
+        row.status = next_status(None if first else row.status, kind)
     row.last_seq = entry.seq
     row.head = entry.digest
     if kind is not Kind.FINDING_NOTED:  # What is said of a run is not what it did.

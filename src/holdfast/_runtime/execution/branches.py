@@ -98,7 +98,8 @@ class Waits:
         """Since when calls wait for a key that another run has."""
         self.lock = threading.Lock()
         self._busy = 1
-        self._moved_s = 0.0
+        self.moved_s = 0.0
+        """When something happened in the run last; the recorder sets it with each write."""
         self._waits: list[Wait] = []
         self._said: list[Waiting] = []
 
@@ -129,7 +130,7 @@ class Waits:
     def _changed(self, change: Callable[[], int]) -> None:
         """Something happens in the run, which may change how many lines are at work."""
         with self.lock:
-            self.moved()
+            self.moved_s = time.monotonic()
             lines = change()
             self._busy += lines
             idle = lines < 0 and self._busy <= 0
@@ -157,16 +158,12 @@ class Waits:
             if line is not None:
                 self._changed(lambda: line.waits(-1))
 
-    def moved(self) -> None:
-        """Something happens in the run."""
-        self._moved_s = time.monotonic()
-
     def unsure_s(self) -> float:
         """Return how long the run must stay quiet yet before its waiting lines are all there is."""
         with self.lock:
             if not any(wait.by_guest for wait in self._waits):
                 return 0.0
-        return self._moved_s + QUIET_S - time.monotonic()
+        return self.moved_s + QUIET_S - time.monotonic()
 
     def ring(self, kinds: Collection[str | None] | None = None) -> None:
         """Wake the lines that wait, so that they look again: all of them, or those that wait for

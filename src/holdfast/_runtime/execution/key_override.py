@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 KeyFunction = Callable[[], str]
 
 
-class Given(NamedTuple):
+class Override(NamedTuple):
     """What `step_key` was given: by the adapter that asks where it is, and by the code inside it."""
 
     where: KeyFunction | None = None
@@ -43,8 +43,9 @@ class Given(NamedTuple):
     """The guest of a line of the run that this task or thread is, or is part of."""
 
 
-_NOTHING = Given()
-_given: ContextVar[Given] = ContextVar("holdfast_step_key", default=_NOTHING)
+NO_OVERRIDE = Override()
+override: ContextVar[Override] = ContextVar("holdfast_step_key", default=NO_OVERRIDE)
+"""What is in force here."""
 
 
 @contextlib.contextmanager
@@ -63,19 +64,19 @@ def step_key(
     `awaited` says that whoever opened this task or thread has nothing else to do than to await it,
     and others like it. Then a worker can unload the run while it waits here, for a person or a time.
     """
-    outer = _given.get()
+    outer = override.get()
     with _guest(outer.guest) if awaited else contextlib.nullcontext(outer.guest) as guest:
         if callable(step_key):
-            given, placeless = Given(step_key, guest=guest), True
+            inner, placeless = Override(step_key, guest=guest), True
         else:
-            given = Given(outer.where, quoted(step_key), unique, guest)
+            inner = Override(outer.where, quoted(step_key), unique, guest)
             placeless = without_places.get()
-        token, other = _given.set(given), without_places.set(placeless)
+        token, other = override.set(inner), without_places.set(placeless)
         try:
             yield
         finally:
             without_places.reset(other)
-            _given.reset(token)
+            override.reset(token)
 
 
 @contextlib.contextmanager
@@ -94,7 +95,7 @@ def _guest(outer: Line | None) -> Generator[Line | None]:
 
 def current_key(own: str | None = None) -> str | None:
     """Return the key that recorded calls get here, if there is one; `own` is that of a single call."""
-    where, key, unique, _ = _given.get()
+    where, key, unique, _ = override.get()
     if own is not None:
         key, unique = own, False
     if where is None or (unique and key is not None):
@@ -105,7 +106,7 @@ def current_key(own: str | None = None) -> str | None:
 
 def line_here(frame: Frame) -> Line | None:
     """Return the line of the run that this task or thread is, if the run knows it."""
-    return frame.line if frame.is_here() else _given.get().guest
+    return frame.line if frame.is_here() else override.get().guest
 
 
 def awaits_here(frame: Frame, step_key: str | None) -> bool:

@@ -13,6 +13,7 @@ Totals of the row go with the next write. A write that is refused gives back wha
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -243,7 +244,7 @@ class Recorder:
             write.mask_secrets()
         if write.changes:
             self._expect(ticket)
-        self._execution.waits.moved()
+        self._execution.waits.moved_s = time.monotonic()
         self._last = ticket
         if self._parked is not None:
             # Its chunks stay where they are: the transaction may refer to them, and commits first.
