@@ -25,7 +25,7 @@ from holdfast._features.watchdog.partial_failure import partial_failure
 from holdfast._features.watchdog.repeated_actions import duplicate_action, looping
 from holdfast._features.watchdog.runaway_cost import runaway_cost
 from holdfast._features.watchdog.stuck import KNOWN, SLOWER, UNKNOWN_SLOWER, nearly_all, stuck
-from holdfast._features.watchdog.subject import Deed, Seen
+from holdfast._features.watchdog.subject import Deed, Subject
 from holdfast.errors import UsageError
 
 START_US = 1_767_236_400_000_000
@@ -76,9 +76,9 @@ class Past:
         self.begins(step, args, effect=True, key="k", **facts)
         return self.add(Kind.STEP_COMPLETED, step, 1)
 
-    def seen(self, **facts: Any) -> Seen:
+    def seen(self, **facts: Any) -> Subject:
         history = History.fold("r", self.entries)
-        return Seen(self.row, self.entries, history, self.now_us, **{"at_work": True, **facts})
+        return Subject(self.row, self.entries, history, self.now_us, **{"at_work": True, **facts})
 
 
 # -- stuck -------------------------------------------------------------------------------------

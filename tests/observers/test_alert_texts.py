@@ -7,7 +7,7 @@ from holdfast import ask, flow
 from holdfast._features.alerts import model as alerts, runtime as alerting
 from holdfast._features.alerts.alerter import state_of
 from holdfast._features.watchdog.model import WATCHDOG
-from holdfast._features.watchdog.watchdog_loop import Patrol
+from holdfast._features.watchdog.watchdog_loop import WatchdogLoop
 from holdfast.errors import UsageError
 from tests.observers.test_alerts import Told, until
 
@@ -44,7 +44,7 @@ def test_a_question_that_nobody_answers_is_told_once(holdfast_store):
     ]
     try:
         waiting(holdfast_store, "alert-asked")
-        rounds = Patrol(holdfast_store._engine, dict)
+        rounds = WatchdogLoop(holdfast_store._engine, dict)
 
         def heard() -> bool:
             rounds._run()

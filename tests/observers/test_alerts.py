@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import Budget, Watchdog, effect, flow, step, wait_for_signal
 from holdfast._features.alerts import alerter, runtime as alerting
-from holdfast._features.watchdog.watchdog_loop import Patrol
+from holdfast._features.watchdog.watchdog_loop import WatchdogLoop
 from holdfast.errors import RunFailed, RunHeld, StoreFailed, UsageError
 from holdfast.observers import Alert
 from holdfast.observers.alerts import AlertNotSent, Command
@@ -510,7 +510,7 @@ def test_the_watchdog_offers_again_what_there_was_no_room_for(store, told, monke
     with store.worker(flows=[alerted_loop]):
         alerted_loop.submit("alert-37")
         until(lambda: store.get("alert-37").status == "waiting")
-    rounds = Patrol(store._engine, lambda: {"alerted_loop": alerted_loop})
+    rounds = WatchdogLoop(store._engine, lambda: {"alerted_loop": alerted_loop})
     monkeypatch.setattr(alerter, "QUEUED_MAX", 0)
     for _ in range(2):  # What the first one notes is an entry, and brings the second one here.
         list(rounds.round())

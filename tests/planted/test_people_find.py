@@ -10,7 +10,7 @@ import pytest
 from holdfast import ask, effect, flow, testing, wait_for_signal
 from holdfast._features.approvals import model as approvals
 from holdfast._operator.act import message_actions
-from holdfast._runtime.inbox_poller import Mail
+from holdfast._runtime.inbox_poller import RunInbox
 from holdfast.errors import AnswerConflict, RunError
 from tests.runtime.facts import until
 
@@ -96,10 +96,10 @@ def received() -> list[Any]:
 def test_a_message_is_given_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert received() == [1, 2]
 
-    def again(self: Mail, kind: str | None) -> Any:
+    def again(self: RunInbox, kind: str | None) -> Any:
         return next(iter(self._untaken.get(str(kind), {}).values()), None)
 
-    monkeypatch.setattr(Mail, "reserve", again)
-    monkeypatch.setattr(Mail, "mark_taken", lambda self, message_ids: None)
+    monkeypatch.setattr(RunInbox, "reserve", again)
+    monkeypatch.setattr(RunInbox, "mark_taken", lambda self, message_ids: None)
     with pytest.raises(RunError, match="was taken before"):
         received()

@@ -20,7 +20,7 @@ from holdfast._operator.act import fork as forks
 from holdfast._runtime.execution import inbox, run_end
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.recorder import Recorder
-from holdfast._runtime.inbox_poller import Mail
+from holdfast._runtime.inbox_poller import RunInbox
 from holdfast._runtime.worker import recovery_pass
 from holdfast._stores import claim_rules, lineage
 from holdfast._stores.store_clock import StoreClock
@@ -247,14 +247,14 @@ def signals_are_not_taken(patch: pytest.MonkeyPatch) -> None:
 
 def signals_are_overlooked(patch: pytest.MonkeyPatch) -> None:
     """Of several signals that came together, one is seen, and all count as heard."""
-    real = Mail._saw
+    real = RunInbox._saw
 
-    def saw(self: Mail, found: Any) -> Any:
+    def saw(self: RunInbox, found: Any) -> Any:
         new = real(self, found[:1])
         self.heard = max([self.heard, *(message.number for message in found)])
         return new
 
-    patch.setattr(Mail, "_saw", saw)
+    patch.setattr(RunInbox, "_saw", saw)
 
 
 def ids_are_delivered_again(patch: pytest.MonkeyPatch) -> None:

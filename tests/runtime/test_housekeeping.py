@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import effect, flow, step, testing
 from holdfast._engine.journal.rows import RunRow
-from holdfast._features.retention import Broom
+from holdfast._features.retention import RetentionJob
 from holdfast._features.retention.model import Asked
 from holdfast._features.retention.store import Sweeper
 from holdfast.errors import RunDeleted, RunFailed, UsageError
@@ -133,13 +133,13 @@ def test_a_worker_removes_what_its_flows_keep_no_longer(timed: testing.PrivateSt
         house_kept.run(f"kept-{n}", n)
     house_plain.run("plain", 1)
     flows = {"house_kept": house_kept, "house_plain": house_plain}
-    broom = Broom(timed._engine, lambda: flows)
-    broom.run()
+    job = RetentionJob(timed._engine, lambda: flows)
+    job.run()
     timed.clock.advance(86_400 * 31)
-    broom.run()
+    job.run()
     assert len(timed.runs()) == 6, "a few at a time"
     timed.clock.advance(1)
-    broom.run()
+    job.run()
     assert [run.run_id for run in timed.runs()] == ["plain"]
 
 

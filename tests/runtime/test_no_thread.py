@@ -72,7 +72,7 @@ def refused(call: Callable[[], Any]) -> str:
     return str(found.value)
 
 
-@pytest.mark.parametrize("name", ["holdfast-heartbeat", "holdfast-mail"])
+@pytest.mark.parametrize("name", ["holdfast-heartbeat", "holdfast-inbox"])
 def test_a_run_is_given_back_if_a_thread_of_the_store_cannot_start(store, no_thread, name):
     no_thread(name)
     for _ in range(TIMES):

@@ -121,7 +121,7 @@ def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
         found = idle(self)
         if found and not sent:
             sent.append(store.signal(self.run_id, "x", 1))
-            self.mail.refresh()  # As the thread that looks after inboxes may do just now.
+            self.inbox.refresh()  # As the thread that looks after inboxes may do just now.
         return found
 
     monkeypatch.setattr(Execution, "idle", slow)

@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import Watchdog, aio, each, effect, flow, step, testing, wait_for_signal
-from holdfast._features.watchdog import watchdog_loop as patrols
-from holdfast._features.watchdog.watchdog_loop import Patrol
+from holdfast._features.watchdog import watchdog_loop as watchdog_loop
+from holdfast._features.watchdog.watchdog_loop import WatchdogLoop
 from holdfast._runtime import registry
 from holdfast.errors import RunCancelled, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
@@ -311,7 +311,7 @@ def test_effects_are_compared_with_those_of_other_runs(store):
 
 def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monkeypatch):
     asleep(store, sleeping, "r")
-    assert patrols.patrol(store._engine, {}) == []
+    assert watchdog_loop.run_once(store._engine, {}) == []
     assert findings_in(store, "r") == []
 
 
@@ -386,7 +386,7 @@ def test_runs_that_sleep_and_have_not_changed_are_not_read_again(store, monkeypa
         return load(row, *more)
 
     monkeypatch.setattr(store._backend, "load", loading)
-    rounds = Patrol(store._engine, lambda: registry.flows)
+    rounds = WatchdogLoop(store._engine, lambda: registry.flows)
     assert len(list(rounds.round())) == 1
     list(rounds.round())  # It was noted: its journal has changed.
     reads.clear()

@@ -415,7 +415,7 @@ class Life:
             while True:
                 now_us = self.laws.now_us()
                 if is_stale(execution, request, now_us):
-                    execution.mail.refresh()
+                    execution.inbox.refresh()
                 over, message, _ = look(execution, request, now_us, wait)
                 if over:
                     return message

@@ -289,7 +289,7 @@ class Store(Acting):
         from holdfast._features.watchdog import watchdog_loop
         from holdfast._runtime import registry
 
-        return watchdog_loop.patrol(self._engine, registry.flows, run_id)
+        return watchdog_loop.run_once(self._engine, registry.flows, run_id)
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything that is stored; an empty list means that all is well. An id that no run

@@ -1,7 +1,7 @@
 """What is said to the runs at work here: their inboxes, and the thread that looks after them.
 
 A message waits in the store until an entry of its run takes it. Of a run at work, this process keeps
-what it has seen so far (`Mail`). One thread per store (the `InboxPoller`) looks a few times a second
+what it has seen so far (`RunInbox`). One thread per store (the `InboxPoller`) looks a few times a second
 whether there is something new, in one query for all runs; while a line of some run waits for a
 message, it is told of every commit and looks at once.
 
@@ -45,7 +45,7 @@ def handle(execution: object, message: Message) -> None:
         handler(execution, message)
 
 
-class Mail:
+class RunInbox:
     """The messages of one run at work that no entry has taken yet, as far as they were seen."""
 
     def __init__(
@@ -153,7 +153,7 @@ class ListeningRun(Protocol):
         ...
 
     @property
-    def mail(self) -> Mail:
+    def inbox(self) -> RunInbox:
         """What was seen of its inbox."""
         ...
 
@@ -167,7 +167,7 @@ class ListeningRun(Protocol):
         ...
 
 
-class Household(Protocol):
+class InboxOwner(Protocol):
     """The engine, as far as inboxes are concerned."""
 
     @property
@@ -193,7 +193,7 @@ class Household(Protocol):
 class InboxPoller:
     """Looks after the inboxes of the runs at work in this process."""
 
-    def __init__(self, engine: Household) -> None:
+    def __init__(self, engine: InboxOwner) -> None:
         self._engine = engine
         self._rung = threading.Event()
         self._thread: threading.Thread | None = None
@@ -205,7 +205,7 @@ class InboxPoller:
         """Start the thread if it is not there: a run is at work. It ends when none is."""
         with self._lock:
             if self._thread is None and not self._ends.is_set():
-                thread = threading.Thread(target=self._run, name="holdfast-mail", daemon=True)
+                thread = threading.Thread(target=self._run, name="holdfast-inbox", daemon=True)
                 thread.start()
                 self._thread = thread
 
@@ -252,9 +252,9 @@ class InboxPoller:
             return
         for run_no, newest in self._engine.backend.news(list(executions)).items():
             execution = executions[run_no]
-            if newest > execution.mail.heard:
+            if newest > execution.inbox.heard:
                 try:
-                    execution.mail.refresh()
+                    execution.inbox.refresh()
                 except Corrupt as damage:
                     # Other runs hear theirs; whoever takes this one up finds it out, and holds it.
                     execution.stop(Unwind(damage), later=True)

@@ -122,7 +122,7 @@ def decided_drafts(
     history: History, actor: str, at_us: int, decision: str | None, *, confirm: bool
 ) -> tuple[list[Draft], dict[str, Any]]:
     """Return the entries that free a run which is held for what has changed."""
-    found = changes_of(history.gap.found_last)
+    found = changes_of(history.drift.found_last)
     waiting = [change for change in found if change.did == "hold"]
     if decision is None:
         raise held_for(history.run_id, found, _held_detail(history))
@@ -150,7 +150,7 @@ def decided_drafts(
 def check_repeated(history: History, gone: Sequence[Record]) -> None:
     """Refuse to take a failed run up again, unconfirmed, if it failed because a watched fact changed
     and effects that happened are recorded behind that."""
-    facts = [record.key for record in gone if record.key in history.gap.broken]
+    facts = [record.key for record in gone if record.key in history.drift.broken]
     effects = [record.key for record in gone if may_have_happened(record)] if facts else []
     effects[:0] = turns_lost(history, loops_behind(history, facts), _there(history, facts))
     if effects:

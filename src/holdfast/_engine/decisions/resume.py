@@ -119,7 +119,7 @@ def _next_generation(
         "actor": actor,
         "confirmed": confirm,
     }
-    broken = [record for record in gone if record.key in history.gap.broken]
+    broken = [record for record in gone if record.key in history.drift.broken]
     facts |= starting_over(history, loops_begun_anew(history, gone), broken)
     drafts = [draft(Kind.RUN_RESUMED, at_us, facts)]
     if accept_change:

@@ -1,7 +1,7 @@
 """What the journal remembers of a gap: when nobody was at work on a run, and what had changed then. Pure.
 
 A gap lies between the process that stopped and the one that goes on. The fold of a history keeps one
-`Gap`; a `drift_found` entry holds a list of `Change`. What is compared, and what is done about a change,
+`DriftRecord`; a `drift_found` entry holds a list of `Change`. What is compared, and what is done about a change,
 is decided by the feature (`_features/drift`).
 """
 
@@ -62,7 +62,7 @@ def what_it_is(kind: str, name: str) -> str:
     return known.get(kind, f"{kind} of step {name}")
 
 
-class Gap:
+class DriftRecord:
     """What a journal says of the gap before the last claim, and of what was found in gaps."""
 
     __slots__ = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._engine.journal.drift_record import Gap
+from holdfast._engine.journal.drift_record import DriftRecord
 from holdfast._engine.journal.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
 from holdfast._engine.journal.lifecycle import ClaimedBecause
 from holdfast._engine.journal.step_keys import is_undo, scope_of
@@ -48,7 +48,7 @@ class Folding:
         reborn: Entry | None
         decided_seq: int
         confirmed: bool
-        gap: Gap
+        drift: DriftRecord
         rollback: Entry | None
         cancel: Entry | None
 
@@ -84,7 +84,7 @@ class Folding:
         # Only a dead owner proves that its attempts have ended; one that gave the run back may
         # have left an abandoned thread, and says so in `step_in_doubt`.
         proven = f'"why":"{ClaimedBecause.OWNER_DEAD}"'.encode() in entry.body
-        self.gap.claimed(entry)
+        self.drift.claimed(entry)
         for record in self.records.values():
             if record.state is State.RUNNING or record.state is State.IN_DOUBT:
                 # The one whose death is proven must be the one that made the attempt.
@@ -96,7 +96,7 @@ class Folding:
         self.decided_seq = entry.seq
         self._anew()
         self._live_again(entry)
-        self.gap.decided(data)
+        self.drift.decided(data)
         if "rolled_back_to" in data:
             self.rollback = None
         self.supersede(data)
@@ -104,7 +104,7 @@ class Folding:
     def _drift_found(self, entry: Entry) -> None:
         self.decided_seq = entry.seq
         data = facts(entry)
-        self.gap.add_found(data)
+        self.drift.add_found(data)
         self.supersede(data)
 
     def supersede(self, data: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class Folding:
         for path in data.get("lent", ()):
             self.saved[path] = self.lent[path]
         for key in data.get("superseded", ()):
-            self.gap.forget(key)
+            self.drift.forget(key)
             record = self.records.pop(key, None)
             if record is None:
                 continue

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from holdfast._engine.journal.drift_record import Gap
+from holdfast._engine.journal.drift_record import DriftRecord
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.fold import FOLD, Folding
 from holdfast._engine.journal.lifecycle import Status, next_status
@@ -78,7 +78,7 @@ class History(Folding):
         """What is asked for, where the run is only taken up to undo what it did."""
         self.confirmed = False
         """Whether somebody accepted that recorded effects are no longer called."""
-        self.gap = Gap()
+        self.drift = DriftRecord()
         self.differing: set[str] = set()
         """Calls of a fork whose arguments are others than those of the outcome that it borrowed."""
         self._reach: Reach | None = None
@@ -110,7 +110,7 @@ class History(Folding):
         self.last_seq = entry.seq
         self._reach = None
         FOLD[entry.kind](self, entry)
-        self.gap.last = entry
+        self.drift.last = entry
 
     # -- replay ------------------------------------------------------------------------------
 

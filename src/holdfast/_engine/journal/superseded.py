@@ -53,7 +53,7 @@ def superseded_by_resume(history: History) -> list[Record]:
         failed = history.records[step]
         gone[step] = failed
         for record in history.records.values():
-            stays = record.borrowed and step not in history.gap.broken
+            stays = record.borrowed and step not in history.drift.broken
             if came_after(record, failed) and not stays:
                 gone[record.key] = record
     return list(gone.values())
@@ -71,7 +71,7 @@ def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
     failed = [
         record
         for record in superseded
-        if record.state is State.FAILED or record.key in history.gap.broken
+        if record.state is State.FAILED or record.key in history.drift.broken
     ]
     return [
         path

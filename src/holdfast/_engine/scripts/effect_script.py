@@ -39,7 +39,7 @@ from holdfast._engine.scripts.requests import (
     Called,
     CopyResult,
     FindKey,
-    FindUnmet,
+    FindUnreplayed,
     Note,
     Now,
     Script,
@@ -84,7 +84,7 @@ def _first(call: StepCall, run_id: str) -> Script:
     if call.after_data_loss:
         doubt = Doubt("data_loss", True)
     elif call.position is None and call.business_key is None and not is_undo(call.key):
-        other: str | None = yield FindUnmet(call)
+        other: str | None = yield FindUnreplayed(call)
         doubt = None if other is None else Doubt("repeated", True, other=other)
     if doubt is None:
         return (yield from _claim(call, run_id))

@@ -313,7 +313,7 @@ class FindKey(msgspec.Struct):
     key: KeyState
 
 
-class FindUnmet(msgspec.Struct):
+class FindUnreplayed(msgspec.Struct):
     """Look whether a new effect may repeat one that the run has not come back to; where calls are
     made at the same time, that one gets a moment to be called. Sends back its key, or None."""
 
@@ -346,7 +346,7 @@ Request = (
     | Now
     | Chance
     | FindKey
-    | FindUnmet
+    | FindUnreplayed
     | CopyResult
     | StoreRead
 )

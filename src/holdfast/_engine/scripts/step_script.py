@@ -51,7 +51,7 @@ from holdfast._engine.scripts.requests import (
     Call,
     Called,
     Decode,
-    FindUnmet,
+    FindUnreplayed,
     Note,
     Script,
     Sleep,
@@ -190,7 +190,7 @@ def check_renamed(call: StepCall, history: History) -> Script:
     happened before the change was accepted: that may be the same under another key."""
     if not history.old or history.confirmed or is_undo(call.key):
         return None
-    other: str | None = yield FindUnmet(call, before_change=True)
+    other: str | None = yield FindUnreplayed(call, before_change=True)
     if other is None:
         return None
     run_id = history.run_id

@@ -26,7 +26,7 @@ def _may_have_acted(record: Record) -> bool:
     return record.sort == CHILD_RUN or (record.effect and done) or outcome_is_unknown(record)
 
 
-class Unmet:
+class UnreplayedEffects:
     """The effects of a history that have keys of their own, and were not called again yet."""
 
     def __init__(self, history: History) -> None:
@@ -89,7 +89,7 @@ class Replay:
         """How many records with an outcome the flow has not come to."""
         self.consumed: set[str] = set()
         """Keys of the records that the flow has asked for."""
-        self.unmet = Unmet(history)
+        self.unreplayed_effects = UnreplayedEffects(history)
         """The effects that it has not called again."""
 
     def replayed(self, key: str) -> None:

@@ -202,10 +202,10 @@ _GIVEN_BACK = frozenset({Kind.RUN_WAITING, Kind.RUN_RELEASED, Kind.RUN_HELD})
 
 def past_of(history: History, row: RunRow) -> PriorExecution:
     """Return what a history says of the time before its last claim."""
-    gap = history.gap
-    if gap.claim is None or gap.before is None or gap.before.kind is Kind.RUN_STARTED:
+    drift = history.drift
+    if drift.claim is None or drift.before is None or drift.before.kind is Kind.RUN_STARTED:
         return PriorExecution()
-    why = facts(gap.claim).get("why")
+    why = facts(drift.claim).get("why")
     epoch = _epoch_before(history, row, why)
     began_us = _began_us(history, epoch)
     died = why == ClaimedBecause.OWNER_DEAD
@@ -214,7 +214,7 @@ def past_of(history: History, row: RunRow) -> PriorExecution:
     return PriorExecution(
         epoch=epoch,
         began_us=began_us,
-        ended_us=max(gap.before.at_us, began_us),
+        ended_us=max(drift.before.at_us, began_us),
         died=died,
         reborn_seq=0 if reborn is None else reborn.seq,
         reborn_us=0 if reborn is None else reborn.at_us,
@@ -230,14 +230,14 @@ def past_of(history: History, row: RunRow) -> PriorExecution:
 def _epoch_before(history: History, row: RunRow, why: object) -> int | None:
     """Return the epoch of the execution before. Actors raise the epoch too, and claims inside a
     loop are not read again; where that leaves a doubt, it is not known."""
-    gap = history.gap
+    drift = history.drift
     if why in _OWNED:
         return row.epoch - 1
-    if gap.previous is not None and not _is_skipped(row, gap.previous):
-        return int(facts(gap.previous)["epoch"])
-    if gap.before is None or gap.before.kind not in _GIVEN_BACK:
+    if drift.previous is not None and not _is_skipped(row, drift.previous):
+        return int(facts(drift.previous)["epoch"])
+    if drift.before is None or drift.before.kind not in _GIVEN_BACK:
         return None
-    return None if "actor" in facts(gap.before) else row.epoch - 1
+    return None if "actor" in facts(drift.before) else row.epoch - 1
 
 
 def _is_skipped(row: RunRow, after: Entry) -> bool:
@@ -248,7 +248,7 @@ def _is_skipped(row: RunRow, after: Entry) -> bool:
 def _began_us(history: History, epoch: int | None) -> int:
     """Return when an execution began; if its claim was not read, the newest snapshot of a loop, which
     is later."""
-    previous = history.gap.previous
+    previous = history.drift.previous
     if previous is not None and facts(previous).get("epoch") == epoch:
         return previous.at_us
     return max((it.at_us for it in history.saved.values() if it.seq > 0), default=0)

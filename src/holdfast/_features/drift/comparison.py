@@ -117,7 +117,7 @@ def code_changes(history: History, flow: str, now: CodeNow, at_us: int) -> list[
 
 def _is_known(history: History, change: Change) -> bool:
     """Tell whether it was told before, and gone on with."""
-    return change.kind != "expired" and history.gap.accepted.get(change.token) == change.now
+    return change.kind != "expired" and history.drift.accepted.get(change.token) == change.now
 
 
 def _flow_code(history: History, flow: str, now: CodeNow) -> list[Change]:
@@ -205,7 +205,9 @@ def _expired(history: History, now: CodeNow, at_us: int) -> list[Change]:
         step = now.steps.get(name)
         if step is None or step.valid_for_us is None or record.state is not State.COMPLETED:
             continue
-        since_us = max(record.ended_us or 0, int(history.gap.accepted.get(f"expired:{name}", "0")))
+        since_us = max(
+            record.ended_us or 0, int(history.drift.accepted.get(f"expired:{name}", "0"))
+        )
         if at_us - since_us > step.valid_for_us:
             by_name.setdefault(name, []).append(record)
     return [_gone_bad(history, now, name, records, at_us) for name, records in by_name.items()]

@@ -27,7 +27,7 @@ from holdfast._engine.scripts.attempts import begin, error_facts, give_up, marke
 from holdfast._engine.scripts.requests import Append, Call, Called, Note, Script, Spec, StepCall
 from holdfast._engine.scripts.step_script import find, replayed
 from holdfast._engine.scripts.stops import Unwind
-from holdfast._features.drift import runtime as gap
+from holdfast._features.drift import runtime as drift
 from holdfast._features.drift.model import DEFAULTS, AfterGap, Policy, checked_policy
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.blocking_driver import drive
@@ -159,7 +159,7 @@ class _Watched:
         """Whether it is to be looked at again: the first time that it is passed after a gap."""
         assert self.record is not None
         execution = self.execution
-        broken = execution.history.gap.broken.get(self.call.key)
+        broken = execution.history.drift.broken.get(self.call.key)
         if broken is not None:
             raise self._drifted(broken["was"], broken["now"])
         return execution.slot(AfterGap).compares and self.record.state is not State.FAILED
@@ -176,21 +176,21 @@ class _Watched:
         """Do what the policy says, if it is not as it was; return what the flow gets."""
         was = self.recorded()
         key, execution = self.call.key, self.execution
-        accepted = execution.history.gap.accepted.get(f"fact:{key}", was)
+        accepted = execution.history.drift.accepted.get(f"fact:{key}", was)
         if now in (was, accepted):
             return was
         change = Change("fact", self.name, accepted, now, self.policy, (key,))
-        change = gap.whole_effects(execution, change)
+        change = drift.whole_effects(execution, change)
         seen = execution.slot(AfterGap).seen
         if seen is not None:  # Somebody only looks.
             seen.append(change)
             return was
-        return self._treated(gap.decided(change), was)
+        return self._treated(drift.decided(change), was)
 
     def _treated(self, change: Change, was: str) -> str:
         execution, key = self.execution, self.call.key
         again = [key] if change.did == "redo" else []
-        gap.write(execution, {"changes": [change]}, again, step=key, position=self.call.position)
+        drift.write(execution, {"changes": [change]}, again, step=key, position=self.call.position)
         if change.did == "fail":
             raise self._drifted(change.was, change.now)
         if change.did == "hold":

@@ -161,22 +161,22 @@ def look(flow: RegisteredFlow | None, execution: Execution) -> ResumePreview | N
     history = execution.history
     if flow is not None:
         execution.slot(AfterGap).policies = dict(flow._drift.policies)  # pyright: ignore[reportPrivateUsage]
-    gap = history.gap
-    if not execution.slot(AfterGap).compares or gap.is_first or history.rollback is not None:
+    drift = history.drift
+    if not execution.slot(AfterGap).compares or drift.is_first or history.rollback is not None:
         return None
-    assert gap.before is not None
-    assert gap.claim is not None
+    assert drift.before is not None
+    assert drift.claim is not None
     row = execution.lease.row
     changes = comparison.code_changes(
         history, row.flow, code_now(flow, names_in(history)), execution.engine.now_us()
     )
-    why = msgspec.json.decode(gap.claim.body).get("why")
+    why = msgspec.json.decode(drift.claim.body).get("why")
     return ResumePreview(
         row.run_id,
         row.flow,
         str(row.status),
-        gap.length_us / 1e6,
-        str(gap.before.kind),
+        drift.length_us / 1e6,
+        str(drift.before.kind),
         why in (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_EXPIRED),
         tuple(whole_effects(execution, change) for change in changes),
         comparison.redone(history),
@@ -214,12 +214,12 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
         Change(kind, name, was[kind], now, "keep", did="keep")
         for kind, now in used.items()
         if kind in was and kind not in declared
-        if now not in (was[kind], execution.history.gap.accepted.get(f"{kind}:{name}"))
+        if now not in (was[kind], execution.history.drift.accepted.get(f"{kind}:{name}"))
     ]
     if not changes:
         return []
     body = _encode({"changes": changes})
-    execution.history.gap.add_found(msgspec.json.decode(body))
+    execution.history.drift.add_found(msgspec.json.decode(body))
     return [Draft(Kind.DRIFT_FOUND, execution.engine.now_us(), body=body)]
 
 
@@ -264,8 +264,8 @@ def _asked(flow: RegisteredFlow, report: ResumePreview) -> Any:
     hook = flow._drift.on_resume  # pyright: ignore[reportPrivateUsage]
     frame = current.get()
     assert frame is not None
-    gap = frame.execution.history.gap
-    if hook is None or gap.free or (gap.was_asked_for and not report.changes):
+    drift = frame.execution.history.drift
+    if hook is None or drift.free or (drift.was_asked_for and not report.changes):
         return None
     with _outside(frame.execution):
         return hook(report)
@@ -354,7 +354,7 @@ def write(
             [Draft(Kind.DRIFT_FOUND, at_us, body=body, **place)], None, row_changes, lazily=True
         )
         told: dict[str, Any] = msgspec.json.decode(body)
-        history.gap.add_found(told)
+        history.drift.add_found(told)
         if redo:
             history.supersede(told)
             execution.replay.unreplayed = sum(

@@ -23,7 +23,7 @@ AT_ONCE = 20
 BETWEEN_US = 200_000
 
 
-class Broom(PeriodicJob):
+class RetentionJob(PeriodicJob):
     """Removes what has had its time, in small batches between other work."""
 
     def __init__(self, engine: Engine, flows: Callable[[], Mapping[str, RegisteredFlow]]) -> None:
@@ -66,4 +66,4 @@ class Broom(PeriodicJob):
         sweeping.drop_measures(kept)
 
 
-FEATURE = Feature(name="retention", periodic=Broom)
+FEATURE = Feature(name="retention", periodic=RetentionJob)

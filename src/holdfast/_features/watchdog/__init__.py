@@ -40,10 +40,10 @@ def _stops(message: Message) -> bool:
     return watchdog_loop.stops(message)
 
 
-def _patrol(engine: Engine, flows: Callable[[], Mapping[str, Any]]) -> PeriodicJob:
-    from holdfast._features.watchdog.watchdog_loop import Patrol
+def _loop(engine: Engine, flows: Callable[[], Mapping[str, Any]]) -> PeriodicJob:
+    from holdfast._features.watchdog.watchdog_loop import WatchdogLoop
 
-    return Patrol(engine, flows)
+    return WatchdogLoop(engine, flows)
 
 
 FEATURE = Feature(
@@ -51,5 +51,5 @@ FEATURE = Feature(
     record_start=_record_start,
     messages={FINDING: _take_in},
     decisions={FINDING: Decision(write=_decide, stops=_stops)},
-    periodic=_patrol,
+    periodic=_loop,
 )

@@ -9,20 +9,20 @@ from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.step_keys import is_undo, scope_of, undo_key
 from holdfast._features.watchdog.model import Finding, Found, Severity
-from holdfast._features.watchdog.subject import Seen
+from holdfast._features.watchdog.subject import Subject
 
 
-def partial_failure(seen: Seen) -> Iterator[Finding]:
+def partial_failure(subject: Subject) -> Iterator[Finding]:
     """Part of the work is done and part of it is not: effects of a run that goes no further, or
     branches of which some failed."""
-    row, history = seen.row, seen.history
+    row, history = subject.row, subject.history
     stopped = {Status.FAILED: history.failed, Status.HELD: history.held}.get(row.status)
     if stopped is not None and row.held_reason != HeldReason.PAUSED and history.rollback is None:
         done = [it for it in history.records.values() if happened(history, it)]
         if done:
             names = ", ".join(it.key for it in done[:10])
             failed = row.status is Status.FAILED
-            yield seen.finding(
+            yield subject.finding(
                 Found.PARTIAL_FAILURE,
                 Severity.ERROR if failed else Severity.INFO,
                 str(stopped.seq),
@@ -30,9 +30,9 @@ def partial_failure(seen: Seen) -> Iterator[Finding]:
                 since_us=stopped.at_us,
                 steps=[it.key for it in done],
                 entries=[stopped.seq, *(it.last_seq for it in done)],
-                actions=[seen.cmd("explain"), seen.cmd("rollback", "--dry-run")],
+                actions=[subject.cmd("explain"), subject.cmd("rollback", "--dry-run")],
             )
-    yield from _failed_branches(seen)
+    yield from _failed_branches(subject)
 
 
 def happened(history: History, record: Record) -> bool:
@@ -44,9 +44,9 @@ def happened(history: History, record: Record) -> bool:
     return record.state is State.COMPLETED and not is_undone
 
 
-def _failed_branches(seen: Seen) -> Iterator[Finding]:
+def _failed_branches(subject: Subject) -> Iterator[Finding]:
     fans: dict[str, dict[str, list[Record]]] = {}
-    for record in seen.history.records.values():
+    for record in subject.history.records.values():
         fan, branch = _branch(record.key)
         if fan and not record.borrowed:
             fans.setdefault(fan, {}).setdefault(branch, []).append(record)
@@ -60,16 +60,16 @@ def _failed_branches(seen: Seen) -> Iterator[Finding]:
         if not failed or not set(done) - set(failed):
             continue
         bad = [it for them in failed.values() for it in them]
-        yield seen.finding(
+        yield subject.finding(
             Found.PARTIAL_FAILURE,
             Severity.WARNING,
-            f"{seen.row.generation}:{fan}",
+            f"{subject.row.generation}:{fan}",
             f"{len(failed)} of {len(branches)} branches of {fan} failed: "
             f"{', '.join(it.key for it in bad[:10])}",
             since_us=bad[0].started_us,
             steps=[it.key for it in bad],
             entries=[it.last_seq for it in bad],
-            actions=[seen.cmd("show"), seen.cmd("explain")],
+            actions=[subject.cmd("show"), subject.cmd("explain")],
         )
 
 

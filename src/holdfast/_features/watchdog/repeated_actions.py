@@ -12,7 +12,7 @@ from holdfast._engine.journal.step_keys import is_undo, name_of, scope_of
 from holdfast._engine.values.durations import as_text
 from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._features.watchdog.partial_failure import happened
-from holdfast._features.watchdog.subject import Seen
+from holdfast._features.watchdog.subject import Subject
 
 CYCLE_MAX = 50
 """How many steps a cycle has at most."""
@@ -24,10 +24,10 @@ class _Call(msgspec.Struct, frozen=True):
     args_digest: bytes
 
 
-def looping(seen: Seen) -> Iterator[Finding]:
+def looping(subject: Subject) -> Iterator[Finding]:
     """The same step with the same arguments again and again, alone or in a cycle of steps."""
-    limit, since_seq = seen.limits.loops, seen.since_seq
-    records = [it for it in seen.history.records.values() if _counts(it, since_seq)]
+    limit, since_seq = subject.limits.loops, subject.since_seq
+    records = [it for it in subject.history.records.values() if _counts(it, since_seq)]
     records.sort(key=lambda record: record.first_seq)
     calls = [_Call(_line(it.key), name_of(it.key), it.args_digest or b"") for it in records]
     places: dict[_Call, list[int]] = {}
@@ -44,7 +44,7 @@ def looping(seen: Seen) -> Iterator[Finding]:
         told.add(first)
         names = list(dict.fromkeys(call.name for call in cycle))
         again = [records[place] for place in at]
-        yield seen.finding(
+        yield subject.finding(
             Found.LOOPING,
             Severity.WARNING,
             f"{since_seq}:{first}",
@@ -53,7 +53,7 @@ def looping(seen: Seen) -> Iterator[Finding]:
             since_us=again[0].first_started_us,
             steps=[it.key for it in (again[0], again[-1])],
             entries=[it.first_seq for it in again[-limit:]],
-            actions=[seen.cmd("history"), *seen.stops()],
+            actions=[subject.cmd("history"), *subject.stops()],
         )
 
 
@@ -90,34 +90,34 @@ def _cycle(calls: Sequence[_Call], at: Sequence[int]) -> list[_Call]:
 # -- duplicate action --------------------------------------------------------------------------
 
 
-def duplicate_action(seen: Seen) -> Iterator[Finding]:
+def duplicate_action(subject: Subject) -> Iterator[Finding]:
     """Two effects with the same name and arguments, that no business key tells apart."""
     done: dict[tuple[str, bytes], Record] = {}
-    for record in sorted(seen.history.records.values(), key=lambda it: it.first_seq):
-        if not is_deed(seen.history, record):
+    for record in sorted(subject.history.records.values(), key=lambda it: it.first_seq):
+        if not is_deed(subject.history, record):
             continue
         name, digest = name_of(record.key), record.args_digest or b""
         before = done.setdefault((name, digest), record)
         if before is not record:
             yield _twice(
-                seen,
+                subject,
                 record,
                 f"{before.first_seq}:{record.first_seq}",
                 f"{record.key} did the same as {before.key}: the same effect with the same arguments",
                 [before.key, record.key],
                 [before.last_seq, record.last_seq],
             )
-    within_us = seen.limits.duplicates_us
+    within_us = subject.limits.duplicates_us
     if within_us is None:
         return
-    for deed in seen.deeds:
+    for deed in subject.deeds:
         record_ = done.get((name_of(deed.step), deed.args_digest))
-        if record_ is None or deed.run_id == seen.row.run_id:
+        if record_ is None or deed.run_id == subject.row.run_id:
             continue
         apart_us = (record_.ended_us or record_.started_us) - deed.at_us
         if 0 <= apart_us <= within_us:
             yield _twice(
-                seen,
+                subject,
                 record_,
                 f"{record_.first_seq}:{deed.run_id}:{deed.step}",
                 f"{record_.key} did the same as {deed.step} of run {deed.run_id} "
@@ -136,9 +136,9 @@ def is_deed(history: History, record: Record) -> bool:
 
 
 def _twice(
-    seen: Seen, record: Record, mark: str, text: str, steps: list[str], entries: list[int]
+    subject: Subject, record: Record, mark: str, text: str, steps: list[str], entries: list[int]
 ) -> Finding:
-    return seen.finding(
+    return subject.finding(
         Found.DUPLICATE_ACTION,
         Severity.ERROR,
         mark,
@@ -146,5 +146,5 @@ def _twice(
         since_us=record.started_us,
         steps=steps,
         entries=entries,
-        actions=[seen.cmd("show"), seen.cmd("rollback", "--dry-run")],
+        actions=[subject.cmd("show"), subject.cmd("rollback", "--dry-run")],
     )

@@ -12,7 +12,7 @@ from holdfast._engine.journal.lifecycle import CLAIMABLE
 from holdfast._engine.values.durations import as_text
 from holdfast._features.budgets.model import dollars, nanos
 from holdfast._features.watchdog.model import Finding, Found, Severity
-from holdfast._features.watchdog.subject import Seen
+from holdfast._features.watchdog.subject import Subject
 
 MINUTE_US = 60_000_000
 LATEST = 20
@@ -38,27 +38,27 @@ class Spent(msgspec.Struct, frozen=True):
     tokens: int
 
 
-def runaway_cost(seen: Seen) -> Iterator[Finding]:
+def runaway_cost(subject: Subject) -> Iterator[Finding]:
     """The run spends faster than it may, will spend more than it should, or each call costs more."""
-    if seen.row.status not in CLAIMABLE:
+    if subject.row.status not in CLAIMABLE:
         return
-    spent = spends(seen)
+    spent = spends(subject)
     if len(spent) < 2:
         return
-    limits = seen.limits
-    yield from _too_fast(seen, spent, "usd", limits.usd_nanos_per_minute)
-    yield from _too_fast(seen, spent, "tokens", limits.tokens_per_minute)
-    yield from _too_far(seen, spent, "usd", limits.usd_nanos)
-    yield from _too_far(seen, spent, "tokens", limits.tokens)
-    yield from _budget(seen, spent)
-    yield from _grows(seen, spent)
+    limits = subject.limits
+    yield from _too_fast(subject, spent, "usd", limits.usd_nanos_per_minute)
+    yield from _too_fast(subject, spent, "tokens", limits.tokens_per_minute)
+    yield from _too_far(subject, spent, "usd", limits.usd_nanos)
+    yield from _too_far(subject, spent, "tokens", limits.tokens)
+    yield from _budget(subject, spent)
+    yield from _grows(subject, spent)
 
 
-def spends(seen: Seen) -> list[Spent]:
+def spends(subject: Subject) -> list[Spent]:
     """Return what was used since a person last took the run up again, in order."""
     found: list[Spent] = []
-    since_seq = seen.since_seq
-    for entry in seen.entries:
+    since_seq = subject.since_seq
+    for entry in subject.entries:
         if entry.seq <= since_seq or entry.step is None or b'"usage":' not in entry.body:
             continue
         raw = entry.data().get("usage")
@@ -87,28 +87,30 @@ def pace(spent: Sequence[Spent], what: str) -> float:
 
 
 def _too_fast(
-    seen: Seen, spent: Sequence[Spent], what: str, limit: int | None
+    subject: Subject, spent: Sequence[Spent], what: str, limit: int | None
 ) -> Iterator[Finding]:
     now = pace(spent, what)
     if limit is not None and now > limit:
         text = f"it spends {_said(now, what)} a minute, and may spend {_said(limit, what)}"
-        yield _finding(seen, spent, f"{what}_per_minute", text)
+        yield _finding(subject, spent, f"{what}_per_minute", text)
 
 
-def _too_far(seen: Seen, spent: Sequence[Spent], what: str, limit: int | None) -> Iterator[Finding]:
+def _too_far(
+    subject: Subject, spent: Sequence[Spent], what: str, limit: int | None
+) -> Iterator[Finding]:
     """The limit is passed, or will be soon if it goes on like this."""
     total = sum(map(_AMOUNT[what], spent))
     if limit is not None and total > limit:
         text = f"it has spent {_said(total, what)}, and should not spend more than"
-        yield _finding(seen, spent, what, f"{text} {_said(limit, what)}")
+        yield _finding(subject, spent, what, f"{text} {_said(limit, what)}")
     elif limit is not None and (text := _soon(spent, what, total, limit)):
-        yield _finding(seen, spent, what, text)
+        yield _finding(subject, spent, what, text)
 
 
-def _budget(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
+def _budget(subject: Subject, spent: Sequence[Spent]) -> Iterator[Finding]:
     """The budget of the family will be used up soon: it stops the run by itself, so that is only
     said."""
-    account = seen.account
+    account = subject.account
     if account is None:
         return
     amounts = (
@@ -120,7 +122,7 @@ def _budget(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
             continue
         if text := _soon(spent, what, total, limit):
             text = f"of its budget, {text}"
-            yield _finding(seen, spent, f"budget_{what}", text, Severity.INFO)
+            yield _finding(subject, spent, f"budget_{what}", text, Severity.INFO)
 
 
 def _soon(spent: Sequence[Spent], what: str, total: int, limit: int) -> str:
@@ -135,7 +137,7 @@ def _soon(spent: Sequence[Spent], what: str, total: int, limit: int) -> str:
     )
 
 
-def _grows(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
+def _grows(subject: Subject, spent: Sequence[Spent]) -> Iterator[Finding]:
     """One call costs many times what the first ones did."""
     if len(spent) < SAMPLES:
         return
@@ -143,9 +145,9 @@ def _grows(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
     for what, worth in (("usd", WORTH_NANOS), ("tokens", WORTH_TOKENS)):
         amounts = [_AMOUNT[what](it) for it in spent]
         first, latest = statistics.median(amounts[:third]), statistics.median(amounts[-third:])
-        if first and latest >= seen.limits.growth * first and sum(amounts) >= worth:
+        if first and latest >= subject.limits.growth * first and sum(amounts) >= worth:
             yield _finding(
-                seen,
+                subject,
                 spent,
                 "growth",
                 f"one call costs {_said(latest, what)} by now, and the first ones cost "
@@ -155,22 +157,22 @@ def _grows(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
 
 
 def _finding(
-    seen: Seen,
+    subject: Subject,
     spent: Sequence[Spent],
     why: str,
     text: str,
     severity: Severity = Severity.WARNING,
 ) -> Finding:
     latest = spent[-LATEST:]
-    return seen.finding(
+    return subject.finding(
         Found.RUNAWAY_COST,
         severity,
-        f"{seen.since_seq}:{why}",
+        f"{subject.since_seq}:{why}",
         text,
         since_us=latest[0].at_us,
         steps=list(dict.fromkeys(it.step for it in latest[-3:])),
         entries=[it.seq for it in latest],
-        actions=[seen.cmd("show"), *seen.stops()],
+        actions=[subject.cmd("show"), *subject.stops()],
     )
 
 

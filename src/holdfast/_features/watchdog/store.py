@@ -25,7 +25,7 @@ from holdfast._features.watchdog.partial_failure import partial_failure
 from holdfast._features.watchdog.repeated_actions import duplicate_action, is_deed, looping
 from holdfast._features.watchdog.runaway_cost import runaway_cost
 from holdfast._features.watchdog.stuck import durations_us, stuck
-from holdfast._features.watchdog.subject import Deed, Seen
+from holdfast._features.watchdog.subject import Deed, Subject
 from holdfast._stores import lineage
 from holdfast._stores.claim_rules import queue_of
 from holdfast._stores.contract import Committed, Posted, Query, Store
@@ -116,28 +116,28 @@ class Survey:
                 noted_at=at(noted[found.id].at_us),
                 did=str(facts(noted[found.id]).get("did")),
             )
-            for found in check(self._seen(row, entries, history))
+            for found in check(self._subject(row, entries, history))
         ]
 
-    def _seen(self, row: RunRow, entries: list[Any], history: History) -> Seen:
+    def _subject(self, row: RunRow, entries: list[Any], history: History) -> Subject:
         store, now_us = self._store, self._store.now_us()
-        seen = Seen(row, entries, history, now_us)
+        subject = Subject(row, entries, history, now_us)
         if row.status in CLAIMABLE:
             served = self._fleet(now_us)
-            seen.at_work = row.owner is not None and (
+            subject.at_work = row.owner is not None and (
                 row.owner in served.owners or row.lease_until_us > now_us
             )
-            seen.at_work = seen.at_work and not store.owner_is_dead(row.owner or 0)
-            if row.owner is not None and not seen.at_work:
-                seen.left_us = min(now_us, store.heard_us(row.owner))
-            seen.served = served.takes(row)
-            if seen.at_work:
-                seen.durations_us = self._durations(row, now_us)
+            subject.at_work = subject.at_work and not store.owner_is_dead(row.owner or 0)
+            if row.owner is not None and not subject.at_work:
+                subject.left_us = min(now_us, store.heard_us(row.owner))
+            subject.served = served.takes(row)
+            if subject.at_work:
+                subject.durations_us = self._durations(row, now_us)
             if row.usage not in ("", "{}"):
-                seen.account = account_of(store, row)
-        if seen.limits.duplicates_us is not None:
-            seen.deeds = list(self._deeds(row, now_us - seen.limits.duplicates_us))
-        return seen
+                subject.account = account_of(store, row)
+        if subject.limits.duplicates_us is not None:
+            subject.deeds = list(self._deeds(row, now_us - subject.limits.duplicates_us))
+        return subject
 
     def _fleet(self, now_us: int) -> Served:
         if self._served is None or now_us - self._served[0] > FRESH_US // 6:
@@ -315,7 +315,7 @@ def _is_owned(store: Store, run_id: str) -> bool:
 # -- all checks --------------------------------------------------------------------------------
 
 
-CHECKS: dict[Found, Callable[[Seen], Iterator[Finding]]] = {
+CHECKS: dict[Found, Callable[[Subject], Iterator[Finding]]] = {
     Found.STUCK: stuck,
     Found.LOOPING: looping,
     Found.DUPLICATE_ACTION: duplicate_action,
@@ -324,8 +324,8 @@ CHECKS: dict[Found, Callable[[Seen], Iterator[Finding]]] = {
 }
 
 
-def check(seen: Seen) -> list[Finding]:
+def check(subject: Subject) -> list[Finding]:
     """Return all that is found in a run, most severe first."""
     order = {"error": 0, "warning": 1, "info": 2}
-    found = [finding for make in CHECKS.values() for finding in make(seen)]
+    found = [finding for make in CHECKS.values() for finding in make(subject)]
     return sorted(found, key=lambda it: (order[it.severity], it.since))

@@ -13,7 +13,7 @@ from holdfast._engine.journal.step_record import facts, is_block
 from holdfast._engine.scripts.waits import until
 from holdfast._engine.values.durations import as_text
 from holdfast._features.watchdog.model import Finding, Found, Severity
-from holdfast._features.watchdog.subject import Seen
+from holdfast._features.watchdog.subject import Subject
 
 KNOWN = 5
 """From how many executions of a step on its history is believed."""
@@ -23,81 +23,89 @@ UNKNOWN_SLOWER = 6
 """How many times `stuck_after` a step may take of which nothing is known."""
 
 
-def stuck(seen: Seen) -> Iterator[Finding]:
+def stuck(subject: Subject) -> Iterator[Finding]:
     """No entry for longer than the history of the step suggests."""
-    if seen.row.status not in CLAIMABLE:
+    if subject.row.status not in CLAIMABLE:
         return
-    last = _last(seen)
-    if seen.at_work:
-        yield from _slow_steps(seen, last)
-    elif not seen.served and _is_due(seen) and seen.now_us - last.at_us > seen.limits.stuck_us:
-        since_us = max(last.at_us, seen.row.wake_us or 0, seen.left_us)
-        if seen.now_us - since_us <= seen.limits.stuck_us:
+    last = _last(subject)
+    if subject.at_work:
+        yield from _slow_steps(subject, last)
+    elif (
+        not subject.served
+        and _is_due(subject)
+        and subject.now_us - last.at_us > subject.limits.stuck_us
+    ):
+        since_us = max(last.at_us, subject.row.wake_us or 0, subject.left_us)
+        if subject.now_us - since_us <= subject.limits.stuck_us:
             return
-        waited = as_text(seen.now_us - since_us)
-        yield seen.finding(
+        waited = as_text(subject.now_us - since_us)
+        yield subject.finding(
             Found.STUCK,
             Severity.WARNING,
             str(last.seq),
-            f"it could go on for {waited}, nobody has it, and {_left_to(seen)}",
+            f"it could go on for {waited}, nobody has it, and {_left_to(subject)}",
             since_us=since_us,
-            steps=[seen.row.current_step] if seen.row.current_step else [],
+            steps=[subject.row.current_step] if subject.row.current_step else [],
             entries=[last.seq],
-            actions=_executed_by(seen),
+            actions=_executed_by(subject),
         )
 
 
-def _left_to(seen: Seen) -> str:
-    if is_block(seen.history.started):
+def _left_to(subject: Subject) -> str:
+    if is_block(subject.history.started):
         return "its script has not been run again"
-    return f"no live worker executes version {seen.row.version} of flow {seen.row.flow}"
+    return f"no live worker executes version {subject.row.version} of flow {subject.row.flow}"
 
 
-def _executed_by(seen: Seen) -> list[str]:
+def _executed_by(subject: Subject) -> list[str]:
     """Return the commands that execute the run; a block goes on when its script is run again."""
-    if is_block(seen.history.started):
-        return [seen.cmd("explain")]
+    if is_block(subject.history.started):
+        return [subject.cmd("explain")]
     return [
-        command("run", f"MODULE:{seen.row.flow}", seen.row.run_id),
+        command("run", f"MODULE:{subject.row.flow}", subject.row.run_id),
         command("worker", "MODULE"),
     ]
 
 
-def _last(seen: Seen) -> Entry:
+def _last(subject: Subject) -> Entry:
     """Return the last entry that the run itself wrote."""
-    own = (it for it in reversed(seen.entries) if it.kind is not Kind.FINDING_NOTED)
+    own = (it for it in reversed(subject.entries) if it.kind is not Kind.FINDING_NOTED)
     return next(own)
 
 
-def _is_due(seen: Seen) -> bool:
+def _is_due(subject: Subject) -> bool:
     """Say whether the run could go on: it waits for no time, and for nothing outside."""
-    if seen.row.status is Status.WAITING:
-        return seen.row.wake_us is not None and seen.row.wake_us <= seen.now_us
-    return seen.row.wake_us is None or seen.row.wake_us <= seen.now_us
+    if subject.row.status is Status.WAITING:
+        return subject.row.wake_us is not None and subject.row.wake_us <= subject.now_us
+    return subject.row.wake_us is None or subject.row.wake_us <= subject.now_us
 
 
-def _slow_steps(seen: Seen, last: Entry) -> Iterator[Finding]:
+def _slow_steps(subject: Subject, last: Entry) -> Iterator[Finding]:
     """A process has the run: say which of its steps does not come to its end."""
-    open_ = [it for it in seen.history.records.values() if not it.has_outcome and not it.borrowed]
+    open_ = [
+        it for it in subject.history.records.values() if not it.has_outcome and not it.borrowed
+    ]
     waits = [it for it in open_ if it.state is State.WAITING]
     busy = [it for it in open_ if it.state in (State.RUNNING, State.RETRYING)]
     for record in busy:
         began_us = max(record.started_us, record.retry_at_us or 0)
         if record.progress is not None:
             began_us = max(began_us, record.progress.at_us)
-        may_take_us, why = patience(seen, record)
-        took_us = seen.now_us - began_us
+        may_take_us, why = patience(subject, record)
+        took_us = subject.now_us - began_us
         if took_us > may_take_us:
-            yield _slow(seen, record, began_us, f"{as_text(took_us)} without an entry; {why}")
+            yield _slow(subject, record, began_us, f"{as_text(took_us)} without an entry; {why}")
     for record in waits:
         until_us = until(record)
-        if until_us is not None and seen.now_us - until_us > seen.limits.stuck_us:
-            over = as_text(seen.now_us - until_us)
-            yield _slow(seen, record, until_us, f"its wait was over {over} ago, and nothing came")
-    if not busy and not waits and seen.row.waiting_on is None:
-        quiet_us = seen.now_us - last.at_us
-        if quiet_us > seen.limits.stuck_us * UNKNOWN_SLOWER:
-            yield seen.finding(
+        if until_us is not None and subject.now_us - until_us > subject.limits.stuck_us:
+            over = as_text(subject.now_us - until_us)
+            yield _slow(
+                subject, record, until_us, f"its wait was over {over} ago, and nothing came"
+            )
+    if not busy and not waits and subject.row.waiting_on is None:
+        quiet_us = subject.now_us - last.at_us
+        if quiet_us > subject.limits.stuck_us * UNKNOWN_SLOWER:
+            yield subject.finding(
                 Found.STUCK,
                 Severity.WARNING,
                 str(last.seq),
@@ -105,12 +113,12 @@ def _slow_steps(seen: Seen, last: Entry) -> Iterator[Finding]:
                 f"{as_text(quiet_us)}",
                 since_us=last.at_us,
                 entries=[last.seq],
-                actions=[seen.cmd("explain"), seen.cmd("pause")],
+                actions=[subject.cmd("explain"), subject.cmd("pause")],
             )
 
 
-def _slow(seen: Seen, record: Record, since_us: int, why: str) -> Finding:
-    return seen.finding(
+def _slow(subject: Subject, record: Record, since_us: int, why: str) -> Finding:
+    return subject.finding(
         Found.STUCK,
         Severity.WARNING,
         f"{record.key}:{record.last_seq}",
@@ -120,18 +128,18 @@ def _slow(seen: Seen, record: Record, since_us: int, why: str) -> Finding:
         since_us=since_us,
         steps=[record.key],
         entries=[record.last_seq],
-        actions=[seen.cmd("explain"), seen.cmd("pause")],
+        actions=[subject.cmd("explain"), subject.cmd("pause")],
     )
 
 
-def patience(seen: Seen, record: Record) -> tuple[int, str]:
+def patience(subject: Subject, record: Record) -> tuple[int, str]:
     """Return how long an attempt of a step may take before it is stuck, and why so long."""
-    floor_us = seen.limits.stuck_us
+    floor_us = subject.limits.stuck_us
     timeout_s = None if record.intent is None else facts(record.intent).get("timeout_s")
     if timeout_s is not None:
         return int(timeout_s * 1e6) + floor_us, f"it was declared to end within {timeout_s:g} s"
     name = name_of(record.key)
-    before = [*durations_us(seen.history).get(name, ()), *seen.durations_us.get(name, ())]
+    before = [*durations_us(subject.history).get(name, ()), *subject.durations_us.get(name, ())]
     if len(before) < KNOWN:
         return floor_us * UNKNOWN_SLOWER, "nothing is known of how long it takes"
     usual_us = nearly_all(before)

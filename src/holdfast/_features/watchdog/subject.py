@@ -28,7 +28,7 @@ class Deed(msgspec.Struct, frozen=True):
     at_us: int
 
 
-class Seen(msgspec.Struct):
+class Subject(msgspec.Struct):
     """All that the checks are made on."""
 
     row: RunRow

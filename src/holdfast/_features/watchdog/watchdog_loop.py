@@ -54,7 +54,7 @@ STOPS = {"hold": "pause", "cancel": "cancel"}
 """What a finding may do to a run, and the message that does the same."""
 
 
-class Patrol(PeriodicJob):
+class WatchdogLoop(PeriodicJob):
     """Makes the rounds of one worker, each in a thread of its own."""
 
     def __init__(self, engine: Engine, flows: Flows) -> None:
@@ -135,10 +135,10 @@ class Patrol(PeriodicJob):
             self._seen[row.run_no] = (row.last_seq, quiet_us)
 
 
-def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) -> list[Finding]:
+def run_once(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) -> list[Finding]:
     """Make one round now, over all runs or one; returns what was acted on."""
     if run_id is None:
-        return list(Patrol(engine, lambda: flows).round())
+        return list(WatchdogLoop(engine, lambda: flows).round())
     row = engine.backend.get(run_id)
     if row is None or row.deleted_us is not None or row.status not in watchdog.OPEN:
         return []

@@ -63,7 +63,7 @@ def preview_resume(
             unseen.append(f"the fact {name}: it needs the flow's code")
         elif change.now != change.was:
             changes.append(change)
-    last = past.gap.last
+    last = past.drift.last
     assert last is not None
     return ResumePreview(
         row.run_id,
@@ -118,7 +118,7 @@ def _file(past: History, record: Record) -> Change | None:
     except OSError as error:
         now = f"unreadable ({type(error).__name__})"
     was = str(told["fingerprint"])
-    was = now if now == was else past.gap.accepted.get(f"fact:{record.key}", was)
+    was = now if now == was else past.drift.accepted.get(f"fact:{record.key}", was)
     policy = told.get("on_change") or DEFAULTS["fact"]
     return Change("fact", str(told["name"]), was, now, policy, (record.key,))
 

@@ -148,7 +148,7 @@ def execution_of(
                 execution.recorder.upgrade = Upgrade(row.flow, version)
             if messages is not None:
                 inbox.cancel_if_requested(engine, lease, history)
-                execution.mail.begin(messages)
+                execution.inbox.begin(messages)
         except errors.Corrupt as damage:
             hold_as_corrupt(engine, lease, damage)
             raise

@@ -15,7 +15,7 @@ from holdfast._engine.scripts.requests import (
     Await,
     Call,
     FindKey,
-    FindUnmet,
+    FindUnreplayed,
     Now,
     Poll,
     Script,
@@ -41,7 +41,7 @@ from holdfast._runtime.execution.blocking_driver import (
     wrote,
 )
 from holdfast._runtime.execution.branch_waits import await_async
-from holdfast._runtime.execution.effect_repetition import find_unmet_async
+from holdfast._runtime.execution.effect_repetition import find_unreplayed_async
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.transactional_effects import transact
 from holdfast.errors import ClassChanged, NotSerializable, StoreError
@@ -134,8 +134,8 @@ async def _perform(execution: Execution, request: Any) -> Any:
             await asyncio.sleep(POLL_S)
             execution.check()
         return found
-    if isinstance(request, FindUnmet):
-        return await find_unmet_async(execution, request)
+    if isinstance(request, FindUnreplayed):
+        return await find_unreplayed_async(execution, request)
     if isinstance(request, FindKey):
         execution.check()
         await engine.clock.wait_async(KEY_POLL_S)

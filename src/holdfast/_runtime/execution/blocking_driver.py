@@ -25,7 +25,7 @@ from holdfast._engine.scripts.requests import (
     CopyResult,
     FindChild,
     FindKey,
-    FindUnmet,
+    FindUnreplayed,
     LookUpKey,
     Note,
     Now,
@@ -45,7 +45,7 @@ from holdfast._runtime.commit.committer import Ticket
 from holdfast._runtime.execution import attempt, child_execution, inbox, key_override
 from holdfast._runtime.execution.attempt import Body
 from holdfast._runtime.execution.branch_waits import await_blocking
-from holdfast._runtime.execution.effect_repetition import find_unmet
+from holdfast._runtime.execution.effect_repetition import find_unreplayed
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.transactional_effects import transact
 from holdfast._runtime.feature import installed
@@ -168,8 +168,8 @@ def perform(execution: Execution, request: Any) -> Any:
             execution.interrupted.wait(POLL_S)
             execution.check()
         return found
-    if isinstance(request, FindUnmet):
-        return find_unmet(execution, request)
+    if isinstance(request, FindUnreplayed):
+        return find_unreplayed(execution, request)
     if performer := installed.performers.get(request.__class__):
         return performer(execution, request)
     assert isinstance(request, FindKey)

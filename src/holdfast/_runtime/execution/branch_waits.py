@@ -51,7 +51,7 @@ def is_stale(execution: Execution, request: Await, now_us: int) -> bool:
     if request.kind is None:
         return False
     is_over = request.until_us is not None and request.until_us <= now_us
-    return is_over or not execution.mail.looked
+    return is_over or not execution.inbox.looked
 
 
 def look(
@@ -59,7 +59,7 @@ def look(
 ) -> tuple[bool, Message | None, float | None]:
     """Look once: whether the wait is over, with what, and else how many seconds are left."""
     execution.check()
-    message = execution.waits.reserve(execution.mail, wait)
+    message = execution.waits.reserve(execution.inbox, wait)
     if message is not None:
         return True, message, None
     times = (request.until_us, request.looks_us)
@@ -73,7 +73,7 @@ def settle_down(execution: Execution, wait: Wait) -> float | None:
     """Every line may be waiting now: unload the run, or say in its row that it waits. Returns the
     seconds after which the wait looks again, if nobody would ring it."""
     waits = execution.waits
-    heard = execution.mail.heard
+    heard = execution.inbox.heard
     waiting = execution.idle()
     if not waiting:
         return branches.QUIET_S if wait.by_guest else None
@@ -110,7 +110,7 @@ def await_blocking(execution: Execution, request: Await) -> Message | None:
         while True:
             now_us = execution.engine.now_us()
             if is_stale(execution, request, now_us):
-                execution.mail.refresh()
+                execution.inbox.refresh()
             over, message, left_s = look(execution, request, now_us, wait)
             if over:
                 return message
@@ -146,7 +146,7 @@ async def await_async(execution: Execution, request: Await) -> Message | None:
         while True:
             now_us = execution.engine.now_us()
             if is_stale(execution, request, now_us):
-                await loop.run_in_executor(execution.engine.threads(), execution.mail.refresh)
+                await loop.run_in_executor(execution.engine.threads(), execution.inbox.refresh)
             over, message, left_s = look(execution, request, now_us, wait)
             if over:
                 return message

@@ -18,7 +18,7 @@ from holdfast._engine.scripts.requests import Await
 from holdfast._engine.scripts.stops import Waiting
 
 if TYPE_CHECKING:
-    from holdfast._runtime.inbox_poller import Mail
+    from holdfast._runtime.inbox_poller import RunInbox
 
 QUIET_S = 2.0
 """How long nothing is recorded before a run is taken to wait in tasks of a framework."""
@@ -173,10 +173,10 @@ class Waits:
         for wait in waits:
             wait.wake()
 
-    def reserve(self, mail: Mail, wait: Wait) -> Message | None:
+    def reserve(self, inbox: RunInbox, wait: Wait) -> Message | None:
         """Give a line its message; from then on it does not wait."""
         with self.lock:
-            message = mail.reserve(wait.request.kind)
+            message = inbox.reserve(wait.request.kind)
             wait.over = message is not None
             return message
 
@@ -185,14 +185,14 @@ class Waits:
         with self.lock:
             return any(wait.request.kind is not None for wait in self._waits)
 
-    def idle(self, mail: Mail, open_calls: Iterable[str]) -> list[Waiting]:
+    def idle(self, inbox: RunInbox, open_calls: Iterable[str]) -> list[Waiting]:
         """Return what the lines wait for, if all of them do and no step is executing."""
         with self.lock:
             # A call that waits (for a person, between two attempts) executes nothing.
             still = {wait.request.call.key for wait in self._waits}
             if self._busy > 0 or any(key not in still for key in open_calls):
                 return []
-            if any(wait.over or mail.has(wait.request.kind) for wait in self._waits):
+            if any(wait.over or inbox.has(wait.request.kind) for wait in self._waits):
                 return []
             return [wait.waiting() for wait in self._waits]
 

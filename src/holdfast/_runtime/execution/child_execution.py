@@ -137,7 +137,7 @@ def _nudge(execution: Execution) -> None:
     fails, there is nobody to tell."""
     with contextlib.suppress(BaseException):
         if execution.stopped is None and not execution.engine.closed:
-            execution.mail.refresh()
+            execution.inbox.refresh()
             execution.waits.ring()
 
 
@@ -164,7 +164,7 @@ def read(execution: Execution, request: ReadChild) -> ChildEnd:
         return ChildEnd(None, unloads)
     if row.status is Status.FAILED and request.again == row.generation:
         return ChildEnd(None, unloads)
-    messages = execution.mail.all_of(CHILD + request.run_id)
+    messages = execution.inbox.all_of(CHILD + request.run_id)
     error: dict[str, str] | None = None
     value: Any = None
     try:

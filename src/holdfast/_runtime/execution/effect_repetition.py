@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from holdfast._engine.scripts.requests import FindUnmet
+from holdfast._engine.scripts.requests import FindUnreplayed
 from holdfast._runtime.execution.frames import without_places
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ PATIENCE_S = 2.0
 POLL_S = 0.02
 
 
-def find_unmet(execution: Execution, request: FindUnmet) -> str | None:
+def find_unreplayed(execution: Execution, request: FindUnreplayed) -> str | None:
     """Return the key of the effect that a call may repeat; looks for a while, in this thread."""
     end_s = time.monotonic() + PATIENCE_S
     while (found := _look(execution, request)) is not None and time.monotonic() < end_s:
@@ -28,8 +28,8 @@ def find_unmet(execution: Execution, request: FindUnmet) -> str | None:
     return found
 
 
-async def find_unmet_async(execution: Execution, request: FindUnmet) -> str | None:
-    """The awaited twin of `find_unmet`."""
+async def find_unreplayed_async(execution: Execution, request: FindUnreplayed) -> str | None:
+    """The awaited twin of `find_unreplayed`."""
     import asyncio
 
     end_s = time.monotonic() + PATIENCE_S
@@ -39,12 +39,12 @@ async def find_unmet_async(execution: Execution, request: FindUnmet) -> str | No
     return found
 
 
-def _look(execution: Execution, request: FindUnmet) -> str | None:
+def _look(execution: Execution, request: FindUnreplayed) -> str | None:
     with execution.lock:
         met = execution.replay.consumed
         if request.before_change:
-            found = execution.replay.unmet.before_change(met)
+            found = execution.replay.unreplayed_effects.before_change(met)
         else:
             by_place = not without_places.get()
-            found = execution.replay.unmet.like(request.call, met, by_place=by_place)
+            found = execution.replay.unreplayed_effects.like(request.call, met, by_place=by_place)
         return None if found is None else found.key

@@ -135,7 +135,7 @@ async def _carried_out(
     meanwhile is returned when that is through."""
     import asyncio
 
-    if execution.mail.is_empty:
+    if execution.inbox.is_empty:
         return end, None
     work = functools.partial(carried_out, execution, end)
     future = asyncio.get_running_loop().run_in_executor(execution.engine.threads(), work)

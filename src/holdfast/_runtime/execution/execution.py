@@ -21,7 +21,7 @@ from holdfast._engine.values.chunks import Values
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution.branches import Waits
 from holdfast._runtime.execution.recorder import Recorder, as_holdfast
-from holdfast._runtime.inbox_poller import Mail, handle
+from holdfast._runtime.inbox_poller import RunInbox, handle
 from holdfast.errors import ClassChanged, LeaseLost, NotSerializable, RunHeld
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Execution:
         self.interrupted = threading.Event()
         """Set when the run stops: sleepers wake up."""
         self.waits = Waits()
-        self.mail = Mail(lambda seen: engine.backend.inbox(self.run_no, seen), self._handle)
+        self.inbox = RunInbox(lambda seen: engine.backend.inbox(self.run_no, seen), self._handle)
         self.deadline_us = deadline_of(history)
         self.root = Scope()
         self.replay = Replay(history)
@@ -140,7 +140,7 @@ class Execution:
 
     def idle(self) -> list[Waiting]:
         """Return what the lines of the run wait for, if all of them do and no step is executing."""
-        return [] if self.waits.unawaited else self.waits.idle(self.mail, self.recorder.open_calls)
+        return [] if self.waits.unawaited else self.waits.idle(self.inbox, self.recorder.open_calls)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Execution:
         message = asked(CANCEL, f"{CANCEL}:{DEADLINE}", DEADLINE, reason, engine.now_us())
         engine.backend.post(self.run_id, message)
         self.deadline_us = None
-        self.mail.refresh()
+        self.inbox.refresh()
         self.check()
 
     def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:

@@ -188,7 +188,7 @@ def _given_back(engine: Engine, write: Write, messages: Sequence[Message]) -> No
 def carried_out(execution: Execution, end: Ending) -> Ending:
     """Return how an execution ends: one that would give its run back for others to go on carries out
     what stops the run, as far as it has heard of it, and in the same write."""
-    message = execution.mail.first(_ends)
+    message = execution.inbox.first(_ends)
     if message is None or not end.drafts or end.drafts[-1].kind not in GOES_ON:
         return end
     engine = execution.engine

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast._engine.values.chunks import Values
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.branches import Waits
-    from holdfast._runtime.inbox_poller import Mail
+    from holdfast._runtime.inbox_poller import RunInbox
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
@@ -94,7 +94,7 @@ class RecordedRun(Protocol):
         ...
 
     @property
-    def mail(self) -> Mail:
+    def inbox(self) -> RunInbox:
         """What was seen of its inbox."""
         ...
 
@@ -269,7 +269,7 @@ class Recorder:
         """Note what a write on its way changes that this execution asks for itself."""
         taken = ticket.write.of(TakeMessage)
         if taken:
-            self._execution.mail.mark_taken([change.message_id for change in taken])
+            self._execution.inbox.mark_taken([change.message_id for change in taken])
         if any(change.is_read_back for change in ticket.write.changes):
             self.read_back = ticket
 

@@ -112,7 +112,7 @@ def returned(execution: Execution, value: Any) -> Ending:
         return raised(execution, errors.UsageError(text))
     if execution.recorder.doubts:
         return stopped(execution, Unwind(_in_doubt(execution)))
-    if left := execution.replay.unmet.in_doubt(execution.replay.consumed):
+    if left := execution.replay.unreplayed_effects.in_doubt(execution.replay.consumed):
         return stopped(execution, Unwind(_left_in_doubt(execution, left[0].key)))
     missed, old = execution.history.unconsumed(execution.replay.consumed)
     left_out = missed or [record for record in old if record.effect and not record.borrowed]
