@@ -17,6 +17,7 @@ from holdfast._operator.cli.json_output import answer_type
 from holdfast._operator.cli.main import main
 from holdfast._operator.read import audit_log
 from holdfast._runtime import queues
+from holdfast.errors import UsageError
 
 
 @dataclasses.dataclass
@@ -89,3 +90,16 @@ def test_classes_of_users_are_shown_by_name(address: str) -> None:
         store.memory("notes").set("p", CliPreference("red\x1b[31m"))
     shown = said(address, "memory", "get", "notes", "p")
     assert shown == '{"CliPreference":{"colour":"red\\\\u001b[31m"}}\n'.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize("name", [queues.DECLARED, audit_log.SPACE, "holdfast"])
+def test_memories_of_holdfast_itself_are_not_written(address: str, name: str) -> None:
+    with holdfast.open(address, default=False) as store:
+        memo = store._backend.put_memo(Memo(name, "k", codec.encode(1)))
+        with pytest.raises(UsageError, match="reserved for Holdfast"):
+            store.memory(name)
+        for words in (["set", name, "k", "2"], ["delete", name, "k"]):
+            told = json.loads(said(address, "memory", *words, "--json", code=2))
+            assert told["error"]["type"] == "UsageError"
+            assert f"memory {name!r}: names that begin with 'holdfast'" in told["error"]["message"]
+        assert store._backend.memo(name, "k") == memo

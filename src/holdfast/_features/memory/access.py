@@ -21,7 +21,7 @@ from holdfast._features.memory.model import (
     Recall,
     Told,
     checked_key,
-    checked_space,
+    checked_own_space,
     encoded,
     kept_back,
     recall_script,
@@ -62,7 +62,7 @@ class Asking:
     def __init__(
         self, namespace: str, engine: Engine | None = None, *, recorded: bool = True
     ) -> None:
-        self.namespace = checked_space(namespace)
+        self.namespace = checked_own_space(namespace)
         self._engine = engine
         self._recorded = recorded
 

@@ -42,6 +42,10 @@ Told = list[Any]
 """A value as it is recorded: key, value, version, when it was written and expires, by which run."""
 
 
+RESERVED = "holdfast"
+"""How names of memories begin that Holdfast keeps for itself."""
+
+
 class Recall(StoreRead):
     """Read from a memory: one value, or those whose keys begin so; sends back what was found, in the
     form that is recorded."""
@@ -56,6 +60,17 @@ class Recall(StoreRead):
 def checked_space(namespace: object) -> str:
     """Return the name of a memory, or raise a UsageError."""
     return check_label("the namespace of a memory", namespace)
+
+
+def checked_own_space(namespace: object) -> str:
+    """Return the name of a memory that users may write, or raise a UsageError."""
+    space = checked_space(namespace)
+    if space.startswith(RESERVED):
+        raise UsageError(
+            f"memory {space!r}: names that begin with {RESERVED!r} are reserved for Holdfast; choose "
+            "another"
+        )
+    return space
 
 
 def checked_key(space: str, key: object) -> str:

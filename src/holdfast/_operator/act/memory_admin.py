@@ -12,13 +12,17 @@ from holdfast._engine.journal.rows import Memo
 from holdfast._engine.values import codec, durations
 from holdfast._engine.values.chunks import Values
 from holdfast._engine.values.moments import at
-from holdfast._features.memory.model import PAGE, checked_key, checked_space, encoded
+from holdfast._features.memory.model import (
+    PAGE,
+    RESERVED,
+    checked_key,
+    checked_own_space,
+    checked_space,
+    encoded,
+)
 from holdfast._features.retention.store import remove_memo
 from holdfast._operator.read.readable_values import readable
 from holdfast._stores.contract import Store
-
-OURS = ("holdfast.", "holdfast:")
-"""How names of memories begin that Holdfast keeps for itself."""
 
 
 class MemoView(msgspec.Struct, frozen=True):
@@ -34,7 +38,7 @@ class MemoView(msgspec.Struct, frozen=True):
 
 def memories(store: Store) -> list[str]:
     """Return the names of the memories of users that have a value."""
-    return [space for space in store.spaces() if not space.startswith(OURS)]
+    return [space for space in store.spaces() if not space.startswith(RESERVED)]
 
 
 def get(store: Store, space: str, key: str) -> MemoView | None:
@@ -61,7 +65,7 @@ def put(
     store: Store, space: str, key: str, value: Any, ttl: float | str | None, if_version: int | None
 ) -> MemoView | None:
     """Write a value; None if it has another version by now."""
-    node = encoded(checked_space(space), checked_key(space, key), value)
+    node = encoded(checked_own_space(space), checked_key(space, key), value)
     expires_us = None
     if ttl is not None:
         expires_us = store.now_us() + durations.micros(ttl, "--ttl")
@@ -71,7 +75,7 @@ def put(
 
 def remove(store: Store, space: str, key: str, if_version: int | None) -> bool:
     """Remove a value; False if there is none, or if it has another version by now."""
-    memo = Memo(checked_space(space), checked_key(space, key), None, expected=if_version)
+    memo = Memo(checked_own_space(space), checked_key(space, key), None, expected=if_version)
     return remove_memo(store, memo)
 
 
