@@ -16,6 +16,7 @@ from holdfast._stores.contract import Store
 from holdfast.errors import (
     NotSerializable,
     RunCancelled,
+    RunEnded,
     RunHeld,
     RunNotFound,
     StaleView,
@@ -146,7 +147,7 @@ def test_settling_twice_is_refused(store: Store, first: run_decisions.Decision, 
 
 def test_a_completed_run_is_final(store: Store):
     Journal(store, "r").intent("charge").doubt("charge").completed()
-    with pytest.raises(UsageError, match="final"):
+    with pytest.raises(RunEnded, match="final"):
         run_decisions.settle(store, "r", "charge", NOT_DONE, actor="kim")
 
 
@@ -366,7 +367,7 @@ def test_what_is_final_is_final(store: Store):
     Journal(store, "done").completed(1)
     journal = Journal(store, "gone")
     journal.write(journal.draft(Kind.RUN_CANCELLED, actor="kim"))
-    with pytest.raises(UsageError, match="completed, and that is final"):
+    with pytest.raises(RunEnded, match="is completed: that is final"):
         run_decisions.resume(store, "done", actor="kim")
     with pytest.raises(RunCancelled):
         run_decisions.resume(store, "gone", actor="kim")

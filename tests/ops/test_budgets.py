@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 import holdfast as hf
 from holdfast import Budget, flow, step
-from holdfast._operator.cli.exit_codes import NOT_FOUND, USAGE
+from holdfast._operator.cli.exit_codes import ERROR, NOT_FOUND, USAGE
 from holdfast._operator.cli.main import main
 
 
@@ -77,11 +77,11 @@ def test_raise_budget_as_json(holdfast):
         (("held", "--usd", "0.5"), "$0.90 is spent already"),
         (("held", "--usd", "nan"), "dollars, from 0"),
         (("held", "--wall", "soon"), "2h"),
-        (("done", "--usd", "5"), "is completed, and that is final"),
+        (("done", "--usd", "5"), "is completed: that is final"),
         (("nobody", "--usd", "5"), "nobody"),
     ],
 )
 def test_what_cannot_be_raised_says_why(holdfast, words, said):
     result = holdfast("set-budget", *words)
-    assert result.exit_code == (NOT_FOUND if words[0] == "nobody" else USAGE)
+    assert result.exit_code == {"nobody": NOT_FOUND, "done": ERROR}.get(words[0], USAGE)
     assert said in " ".join(result.stderr.split())

@@ -280,7 +280,7 @@ def test_resume(holdfast, runs):
     accepted = holdfast("resume", "diverged", "--accept-change")
     assert accepted.exit_code == 0
     assert "Effects that have happened: mail" in accepted.stdout
-    assert holdfast("resume", "done").exit_code == 2
+    assert holdfast("resume", "done").exit_code == 1
     held = as_json(holdfast("resume", "held", "--json"))
     assert held["error"]["type"] == "RunHeld"
     assert held["exit_code"] == 3

@@ -168,3 +168,22 @@ def test_a_pause_that_the_owner_carries_out_while_the_actor_looks_is_told_as_a_p
     stopped = cancellation.pause(sqlite, "r", actor="ana")
     assert (stopped.outcome, stopped.status) == ("paused", "held")
     assert "resumed" not in stopped.detail
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("resume", "done"),
+        ("pause", "done"),
+        ("signal", "done", "go"),
+        ("answer", "done", "which", "1"),
+        ("reject", "done", "which"),
+        ("approve", "done", "pay", "--yes"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_comes_after_the_end_is_one_error(holdfast, sqlite, words):
+    Journal(sqlite, "done").step("search").completed()
+    told = as_json(holdfast(*words, "--json"))
+    assert (told["error"]["type"], told["exit_code"]) == ("RunEnded", 1)
+    assert "run 'done' is completed: " in told["error"]["message"]

@@ -55,7 +55,7 @@ def test_what_a_resume_would_refuse_is_said(holdfast, sqlite):
     journal = Journal(sqlite, "unknown").intent("charge", {"n": 1}, on_doubt="fail")
     journal.doubt("charge", "timeout").failing("charge", unknown=True).failed("charge")
     for run_id, why in (
-        ("done", "is completed, and that is final"),
+        ("done", "is completed: that is final"),
         ("stopped", "was cancelled"),
         ("unknown", "would execute charge once more"),
     ):

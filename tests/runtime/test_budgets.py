@@ -16,7 +16,7 @@ from holdfast import Budget, Retry, effect, flow, step, testing
 from holdfast._features.budgets import prices as pricing, runtime as spending
 from holdfast._features.budgets.model import BudgetGate
 from holdfast.context import record_usage
-from holdfast.errors import RunHeld, UsageError
+from holdfast.errors import RunEnded, RunHeld, UsageError
 from holdfast.pricing import Price
 from holdfast.testing import FakeClock
 from tests.runtime.facts import until
@@ -194,7 +194,7 @@ def test_what_has_no_budget_or_has_ended_has_none_to_raise(store):
     with pytest.raises(UsageError, match="has no budget"):
         store.set_budget("r", budget=Budget(usd=1), actor="ada")
     thinker.run("done", 1)
-    with pytest.raises(UsageError, match="completed, and that is final"):
+    with pytest.raises(RunEnded, match="is completed: that is final"):
         store.set_budget("done", budget=Budget(usd=5), actor="ada")
     with pytest.raises(UsageError, match="holdfast.Budget"):
         store.set_budget("done", budget=5, actor="ada")

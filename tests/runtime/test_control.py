@@ -25,7 +25,14 @@ from holdfast import (
 )
 from holdfast._operator.act import cancellation as stopping
 from holdfast._runtime import inbox_poller
-from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
+from holdfast.errors import (
+    RunCancelled,
+    RunEnded,
+    RunFailed,
+    RunHeld,
+    StaleView,
+    UsageError,
+)
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
 from tests.runtime.stops import kinds, steps
@@ -662,3 +669,43 @@ def test_a_pause_that_was_carried_out_and_resumed_says_so(
 def slow_then_waits() -> str:
     slow()
     return str(wait_for_signal("go"))
+
+
+# -- what was seen, and how long somebody waits ------------------------------------------------
+
+
+def test_a_decision_on_another_version_is_refused(store):
+    @flow
+    def waits() -> str:
+        return str(wait_for_signal("go"))
+
+    waits.submit("r")
+    seen = store.get("r").etag
+    assert store.pause("r", actor="ana", expected_version=seen).outcome == "paused"
+    before = [it.seq for it in store.history("r")]
+    for decide in (store.cancel, store.resume, store.rollback):
+        with pytest.raises(StaleView):
+            decide("r", actor="kim", expected_version=seen)
+    with pytest.raises(StaleView):
+        store.signal("r", "go", actor="kim", expected_version=seen)
+    assert [it.seq for it in store.history("r")] == before
+    now = store.get("r").etag
+    assert store.cancel("r", actor="kim", expected_version=now).outcome == "cancelled"
+
+
+@pytest.mark.parametrize("wait_s", ["10s", -1, None, True, float("nan")])
+def test_a_wait_that_is_no_time_is_refused(store, wait_s):
+    @flow
+    def waits() -> None:
+        wait_for_signal("go")
+
+    handle = waits.submit("r")
+    for stop in (
+        lambda: handle.cancel(wait_s=wait_s),
+        lambda: store.cancel("r", wait_s=wait_s),
+        lambda: store.pause("r", wait_s=wait_s),
+        lambda: store.rollback("r", wait_s=wait_s),
+    ):
+        with pytest.raises(UsageError, match="wait_s is seconds"):
+            stop()
+    assert store.get("r").status == "queued"

@@ -546,7 +546,7 @@ def test_what_has_ended_or_is_not_there(operator: Person, store: Store):
     reply = operator.act("run/cancel", {}, etag, id="done")
     assert reply.status == 200
     assert reply.data["recorded"] is False
-    assert operator.act("run/resume", {}, etag, id="done").error == "UsageError"
+    assert operator.act("run/resume", {}, etag, id="done").error == "RunEnded"
     assert operator.act("run/signal", {"name": "go"}, id="done").error == "RunEnded"
     assert operator.act("run/cancel", {}, "x", id="nobody").status == 404
 

@@ -28,7 +28,7 @@ from holdfast._engine.journal.superseded import (
 )
 from holdfast._engine.scripts.business_keys import claimed_key
 from holdfast._engine.scripts.stops import CLASS, VALUE
-from holdfast.errors import RunCancelled, RunHeld, UsageError
+from holdfast.errors import RunCancelled, RunEnded, RunHeld, UsageError
 
 Drafts = list[Draft]
 DECISIONS = ("done", "not_done", "failed")
@@ -76,10 +76,8 @@ def resume_drafts(
         return [], {}
     if status is Status.CANCELLED:
         raise RunCancelled(history.run_id)
-    raise UsageError(
-        f"run {history.run_id!r} is {status or 'empty'}, and that is final; "
-        "start a new run under another id"
-    )
+    why = "that is final; start a new run under another id"
+    raise RunEnded(history.run_id, status or "empty", "a resume", why)
 
 
 _OPTIONS = {"keep": "--keep", "redo": "--redo"}
@@ -301,10 +299,8 @@ def find_doubt(history: History, step: str, *, alive: bool = False) -> Record:
         or (record.effect and record.state is State.RUNNING and not alive)
     ):
         if history.status in (Status.COMPLETED, Status.CANCELLED, Status.ROLLED_BACK):
-            raise UsageError(
-                f"run {history.run_id!r} is {history.status}, and that is final; "
-                f"{step} cannot be settled any more"
-            )
+            why = f"that is final; {step} cannot be settled any more"
+            raise RunEnded(history.run_id, history.status, "a decision", why)
         return record
     others = [found.key for found in history.open_doubts() if not alive or found.doubt is not None]
     tail = f"in doubt: {', '.join(others)}" if others else "nothing in this run is in doubt"

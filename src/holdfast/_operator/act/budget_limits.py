@@ -21,7 +21,7 @@ from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count
 from holdfast._stores.contract import Committed, Query, Store
 from holdfast._stores.families import account_of
-from holdfast.errors import StaleView, UsageError
+from holdfast.errors import RunEnded, StaleView, UsageError
 
 PAGE = 1000
 
@@ -72,9 +72,7 @@ def _account(store: Store, row: RunRow) -> Account:
 def _check(store: Store, row: RunRow, account: Account) -> None:
     """Refuse limits that are below what is spent, and a run that has ended."""
     if row.status in FINAL:
-        raise UsageError(
-            f"run {row.run_id!r} is {row.status}, and that is final; it spends nothing"
-        )
+        raise RunEnded(row.run_id, row.status, "a budget", "that is final; it spends nothing")
     for name, limit, spent in (
         ("usd", account.usd_nanos, account.spent_usd_nanos),
         ("tokens", account.tokens, account.spent_tokens),
