@@ -78,7 +78,7 @@ def test_a_killed_worker_loses_its_last_minute_at_most(world: World) -> None:
         # What is committed as a minute ends may be counted in the next: one of two places.
         assert done - 2 <= of_flow(kept).steps <= done <= counts[first.process.pid]
 
-        found = trends(store._backend, hours=1)
+        found = trends(store._backend, since="1h")
         assert sum(found.series.steps) == whole.steps + of_flow(kept).steps
         assert found.processes == 2
         assert found.totals.saturation[0] is not None

@@ -47,11 +47,11 @@ def test_of_nothing_there_is_a_line_of_nothing(store):
 
 
 @pytest.mark.parametrize(
-    ("hours", "bucket_s", "buckets"),
-    [(0.1, 60, 7), (1, 60, 61), (6, 300, 73), (24, 900, 97), (336, 10_800, 113)],
+    ("since", "bucket_s", "buckets"),
+    [("6m", 60, 7), ("1h", 60, 61), (21_600, 300, 73), ("24h", 900, 97), ("14d", 10_800, 113)],
 )
-def test_there_are_about_a_hundred_buckets(store, hours, bucket_s, buckets):
-    found = trends(store, hours=hours)
+def test_there_are_about_a_hundred_buckets(store, since, bucket_s, buckets):
+    found = trends(store, since=since)
     assert found.bucket_s == bucket_s
     for values in msgspec.structs.astuple(found.series):
         assert len(values) == buckets
@@ -59,10 +59,10 @@ def test_there_are_about_a_hundred_buckets(store, hours, bucket_s, buckets):
     assert int(found.start.timestamp()) % bucket_s == 0
 
 
-@pytest.mark.parametrize("hours", [0, -1, float("nan"), 10**6])
-def test_a_time_that_is_none_is_refused(store, hours):
-    with pytest.raises(UsageError, match="hours="):
-        trends(store, hours=hours)
+@pytest.mark.parametrize("since", [0, -1, float("nan"), "367d", "soon"])
+def test_a_time_that_is_none_is_refused(store, since):
+    with pytest.raises(UsageError, match="since="):
+        trends(store, since=since)
 
 
 def test_processes_and_flows_are_added_up(store, at):
@@ -81,7 +81,7 @@ def test_processes_and_flows_are_added_up(store, at):
     store.put_measures(
         [Measure(at(2), process, flow, counts) for process in ("p", "q") for flow in ("f", "g")]
     )
-    found = trends(store, hours=0.1)
+    found = trends(store, since=360)
     assert (found.flows, found.processes) == (["f", "g"], 2)
     here = {name: getattr(found.series, name)[-3] for name in Series.__struct_fields__}
     totals = {name: getattr(found.totals, name) for name in Series.__struct_fields__}
@@ -98,23 +98,23 @@ def test_processes_and_flows_are_added_up(store, at):
 def test_one_flow_can_be_asked_for(store, at):
     store.put_measures([Measure(at(1), "p", flow, Counts(steps=2)) for flow in ("f", "g")])
     store.put_measures([Measure(at(1), "p", "", Counts(span_us=1, places_us=4, busy_us=1))])
-    found = trends(store, hours=1, flow="f")
+    found = trends(store, since=3600, flow="f")
     assert (found.flow, found.flows, found.totals.steps) == ("f", ["f", "g"], [2])
     assert found.totals.saturation == [0.25]
-    assert trends(store, hours=1, flow="none").totals.steps == [0]
+    assert trends(store, since=3600, flow="none").totals.steps == [0]
 
 
 def test_what_is_older_is_left_out(store, at):
     store.put_measures([Measure(at(ago), "p", "f", Counts(steps=1)) for ago in (0, 59, 61, 3000)])
-    assert trends(store, hours=1).totals.steps == [2]
-    assert trends(store, hours=100).totals.steps == [4]
+    assert trends(store, since=3600).totals.steps == [2]
+    assert trends(store, since=360000).totals.steps == [4]
 
 
 def test_saturation_is_of_all_places(store, at):
     busy = Counts(span_us=MINUTE_US, places_us=4 * MINUTE_US, busy_us=4 * MINUTE_US)
     idle = Counts(span_us=15 * MINUTE_US, places_us=60 * MINUTE_US)
     store.put_measures([Measure(at(5), "busy", "", busy), Measure(at(15), "idle", "", idle)])
-    found = trends(store, hours=0.5).series
+    found = trends(store, since=1800).series
     # For fifteen minutes there are four places that wait, for one of them four that are busy too.
     assert found.saturation[-16:] == [*[0.0] * 10, 0.5, *[0.0] * 4, None]
 
@@ -122,14 +122,14 @@ def test_saturation_is_of_all_places(store, at):
 def test_a_span_that_is_half_outside_counts_for_the_half_inside(store, at):
     idle = Counts(span_us=15 * MINUTE_US, places_us=15 * MINUTE_US, busy_us=15 * MINUTE_US)
     store.put_measures([Measure(at(1), "p", "", idle)])
-    assert trends(store, hours=0.1).series.saturation[-2:] == [1.0, 1.0]
+    assert trends(store, since=360).series.saturation[-2:] == [1.0, 1.0]
 
 
 def test_what_waits_is_the_mean_of_those_who_looked(store, at):
     for process, ready in (("p", 4), ("q", 8)):
         counts = Counts(span_us=1, ready=ready, samples=1)
         store.put_measures([Measure(at(1), process, "", counts)])
-    found = trends(store, hours=0.1).series.waiting
+    found = trends(store, since=360).series.waiting
     assert (found[-2], found[-1]) == (6.0, None)
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_measure_is_left_out_and_said(tmp_path, sql):
     at_us = minute_of(store.now_us())
     store.put_measures([Measure(at_us, "p", flow, Counts(steps=2)) for flow in ("f", "g")])
     _damaged(path, sql)
-    found = trends(store, hours=1)
+    found = trends(store, since=3600)
     assert found.totals.steps == [2]
     [note] = found.notes
     assert note.startswith("1 measure is damaged and left out")

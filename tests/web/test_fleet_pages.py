@@ -107,7 +107,7 @@ def test_a_worker_that_dies_leaves_the_page(page: Page, stage: Stage):
 
 
 def test_plots_are_drawn_from_real_measures(page: Page, stage: Stage, shoot: Callable[..., Any]):
-    page.goto(stage.origin + "/trends?hours=1")
+    page.goto(stage.origin + "/trends?since=1h")
     for title in ("Step latency", "Error rate", "Throughput", "Cost", "Trace coverage"):
         plot = page.locator("figure").filter(has=page.get_by_role("heading", name=title))
         expect(plot.locator("svg[role=slider]")).to_be_visible()
@@ -123,7 +123,7 @@ def test_plots_are_drawn_from_real_measures(page: Page, stage: Stage, shoot: Cal
 
 
 def test_a_plot_is_read_by_keys_and_as_a_table(page: Page, stage: Stage):
-    page.goto(stage.origin + "/trends?hours=1")
+    page.goto(stage.origin + "/trends?since=1h")
     plot = page.locator("figure").filter(has=page.get_by_role("heading", name="Throughput"))
     slider = plot.get_by_role("slider")
     slider.focus()
@@ -140,7 +140,7 @@ def test_another_time_and_one_flow(page: Page, stage: Stage):
     page.goto(stage.origin + "/trends")
     page.get_by_label("Flow").select_option("web-failing")
     page.get_by_label("6 h").check()
-    expect(page).to_have_url(re.compile(r"hours=6&flow=web-failing"))
+    expect(page).to_have_url(re.compile(r"since=6h&flow=web-failing"))
     errors = page.locator("figure").filter(has=page.get_by_role("heading", name="Error rate"))
     expect(errors.locator(".total")).to_have_text("50 %")
 

@@ -5,7 +5,7 @@ import { page } from "./static.js";
 const { asked, isFiltered } = await page("pages/filters.js");
 const NOTHING = {
   status: [], before: null, search: "", flow: "", queue: "", tag: "", held_reason: "", finding: "", older_than: "",
-  flow_version: "", parent: "",
+  version: "", parent: "",
 };
 
 /** What the address `/` with a query asks for. */

@@ -308,12 +308,12 @@ class Store(Acting):
         says nothing of it: for what has a history of its own."""
         return Memory(name, self._engine, recorded=recorded)
 
-    def trends(self, *, hours: float = 24, flow: str | None = None) -> Trends:
-        """Return latency, cost, errors, trace coverage and saturation over the last hours, of all
+    def trends(self, *, since: Duration = "24h", flow: str | None = None) -> Trends:
+        """Return latency, cost, errors, trace coverage and saturation since so long ago, of all
         processes that executed runs. They write what they did about once a minute."""
         from holdfast._operator.read import trends
 
-        return trends.trends(self._backend, hours=hours, flow=flow)
+        return trends.trends(self._backend, since=since, flow=flow)
 
     def export_run(self, run_id: str, path: str | Path) -> Written:
         """Write a run to a new file, with its chain and the runs that belong to it."""

@@ -188,7 +188,7 @@ def test_runs_are_listed_in_pages_and_shown(store) -> None:
             assert shown["last_steps"][0]["key"] == "ms.search"
             assert "completed" in (await ask_it("explain_run", run_id="r0"))["explanation"]["case"]
             assert {*await ask_it("fleet")} == {"workers", "queues", "schedules"}
-            assert (await ask_it("trends", hours=1))["trends"]["bucket_s"] > 0
+            assert (await ask_it("trends", since="1h"))["trends"]["bucket_s"] > 0
             assert (await ask_it("findings", run_id="r0"))["findings"] == []
 
     asyncio.run(work())

@@ -11,7 +11,7 @@ from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.explain.explanation import WIDTH_CHARS
 from holdfast._operator.read import trends
-from holdfast._operator.read.trends import HOURS_MAX, Trends
+from holdfast._operator.read.trends import DAY, SINCE_MAX_S, Trends
 from holdfast._operator.text import length, moment
 from holdfast._stores.addresses import NoStore
 
@@ -31,8 +31,8 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--since",
     "since_s",
-    type=DurationType(1, HOURS_MAX * 3600),
-    default="24h",
+    type=DurationType(1, SINCE_MAX_S),
+    default=DAY,
     show_default=True,
     help="How long ago it begins.",
 )
@@ -44,7 +44,7 @@ def _trends(session: Session, since_s: float, flow: str | None) -> None:
     them. PEAK is the highest of all the parts of the line, ALL is the whole time together.
     """
     try:
-        found = trends.trends(session.store(), hours=since_s / 3600, flow=flow)
+        found = trends.trends(session.store(), since=since_s, flow=flow)
     except NoStore as missing:
         if session.as_json:
             session.answer(trends=None)

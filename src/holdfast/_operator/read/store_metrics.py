@@ -39,7 +39,7 @@ QUESTIONS_MAX = 10_000
 FINDINGS_EVERY_S = 5.0
 FINDINGS_BUDGET_S = 0.05
 """How often runs are looked at for findings, and for how long at one time."""
-RECENT_HOURS = 5 / 60
+RECENT = "5m"
 """Over which time the figures are that processes have written to the store."""
 
 
@@ -277,7 +277,7 @@ _SUMS = {
 
 def _recent(store: Store) -> Told:
     """Return what the fleet did in the last minutes, as its processes wrote it down."""
-    told = trends(store, hours=RECENT_HOURS)
+    told = trends(store, since=RECENT)
     values = {name: getattr(told.totals, name)[0] for name in _SUMS}
     text = "in the last 5 minutes, in all processes"
     made = [

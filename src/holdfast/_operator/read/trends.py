@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._engine.values.durations import Duration, micros
 from holdfast._engine.values.moments import at
 from holdfast._features.measures.model import MINUTE_US, minute_of, percentile
 from holdfast._operator.text import count, moment
@@ -24,7 +25,8 @@ LOST = (
 )
 """What is not in any trend."""
 
-HOURS_MAX = 24 * 366
+DAY = "24h"
+SINCE_MAX_S = 366 * 86_400
 BUCKETS_MAX = 120
 SIZES_S = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800)
 """How long a bucket may be."""
@@ -85,13 +87,14 @@ class Trends(msgspec.Struct, frozen=True):
     """What is not as it should be, for people: damaged measures are left out, and it is reported here."""
 
 
-def trends(store: Store, *, hours: float = 24, flow: str | None = None) -> Trends:
-    """Return what was measured in the last hours, of all flows or one."""
-    if not 0 < hours <= HOURS_MAX:
-        raise UsageError(f"hours={hours!r}: more than 0, and at most {HOURS_MAX:,}")
+def trends(store: Store, *, since: Duration = DAY, flow: str | None = None) -> Trends:
+    """Return what was measured since so long ago, of all flows or one."""
+    since_us = micros(since, "trends(since=…)", positive=True)
+    if since_us > SINCE_MAX_S * 1_000_000:
+        raise UsageError(f"trends(since={since!r}): at most 366 days")
     now_us = store.now_us()
-    size_us = _size_s(hours) * 1_000_000
-    start_us = (now_us - int(hours * PAGE_US)) // size_us * size_us
+    size_us = _size_s(since_us / 1e6) * 1_000_000
+    start_us = (now_us - since_us) // size_us * size_us
     buckets = [Bucket() for _ in range((now_us - start_us) // size_us + 1)]
     seen = _Seen()
     for measure in _read(store, start_us, start_us + len(buckets) * size_us, seen):
@@ -143,8 +146,8 @@ class _Seen:
         self.notes: list[str] = []
 
 
-def _size_s(hours: float) -> int:
-    wanted = hours * 3600 / BUCKETS_MAX
+def _size_s(since_s: float) -> int:
+    wanted = since_s / BUCKETS_MAX
     return next((size for size in SIZES_S if size >= wanted), SIZES_S[-1])
 
 

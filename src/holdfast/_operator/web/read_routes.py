@@ -90,7 +90,7 @@ def runs(ask: Ask) -> response_models.Runs:
         queue=asked.queue,
         held_reason=asked.held_reason,
         tag=_tag(asked.tag),
-        version=asked.flow_version,
+        version=asked.version,
         parent=asked.parent,
         run_id_part=asked.search,
         updated_before_us=_before_us(ask.store, asked.older_than),
@@ -296,7 +296,7 @@ def trends(ask: Ask) -> response_models.TrendsTold:
     """Show what was measured over time."""
     asked: request_models.TrendsQuery = ask.query
     return response_models.TrendsTold(
-        trends=trending.trends(ask.store, hours=asked.hours, flow=asked.flow)
+        trends=trending.trends(ask.store, since=asked.since, flow=asked.flow)
     )
 
 

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast._api.store_actions import Id, Number, Text
+from holdfast._operator.read.trends import DAY
 
 PAGE_MAX = 500
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
-Hours = Annotated[float, Meta(gt=0, le=24 * 366)]
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,7 +28,7 @@ class RunsQuery(Asked):
     held_reason: Text | None = None
     tag: Text | None = None
     """NAME=VALUE."""
-    flow_version: Text | None = None
+    version: Text | None = None
     parent: Text | None = None
     finding: Text | None = None
     older_than: Text | None = None
@@ -130,7 +130,8 @@ class AuditQuery(Asked):
 class TrendsQuery(Asked):
     """How far back, and of which flow."""
 
-    hours: Hours = 24.0
+    since: Text = DAY
+    """How long ago it begins: 1h, 7d."""
     flow: Text | None = None
 
 

@@ -197,9 +197,10 @@ class Reading:
         store = self._store
         return answer(workers=store.workers(), queues=store.queues(), schedules=store.schedules())
 
-    def trends(self, hours: float = 24, flow: str | None = None) -> str:
-        """Return latency, cost, errors and saturation over the last hours, of one flow or all."""
-        return answer(trends=self._store.trends(hours=hours, flow=flow))
+    def trends(self, since: str = "24h", flow: str | None = None) -> str:
+        """Return latency, cost, errors and saturation since so long ago, such as 24h or 7d, of one
+        flow or all."""
+        return answer(trends=self._store.trends(since=since, flow=flow))
 
 
 def _checked(limit: int) -> int:

@@ -846,12 +846,12 @@ export interface WorkerView {
 /** What can be read. */
 export interface Reads {
   "me": { asked: {}; answer: Me };
-  "runs": { asked: { status?: string[] | string | null; flow?: string | null; queue?: string | null; held_reason?: string | null; tag?: string | null; flow_version?: string | null; parent?: string | null; finding?: string | null; older_than?: string | null; search?: string | null; limit?: number | string | null; before?: number | string | null }; answer: Runs };
+  "runs": { asked: { status?: string[] | string | null; flow?: string | null; queue?: string | null; held_reason?: string | null; tag?: string | null; version?: string | null; parent?: string | null; finding?: string | null; older_than?: string | null; search?: string | null; limit?: number | string | null; before?: number | string | null }; answer: Runs };
   "pending": { asked: { to?: string | null; limit?: number | string | null }; answer: Pending };
   "audit": { asked: { limit?: number | string | null }; answer: Audit };
   "fleet": { asked: {}; answer: Fleet };
   "findings": { asked: {}; answer: Findings };
-  "trends": { asked: { hours?: number | string | null; flow?: string | null }; answer: TrendsTold };
+  "trends": { asked: { since?: string | null; flow?: string | null }; answer: TrendsTold };
   "run": { asked: { id: string | null; full?: boolean | number | null; steps?: number | string | null }; answer: Run };
   "run/steps": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null }; answer: Steps };
   "run/history": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: HistoryTold };

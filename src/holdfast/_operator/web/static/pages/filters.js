@@ -5,7 +5,7 @@
 import { el, inside, keep, say, sign } from "../lib/dom.js";
 import { number, words } from "../lib/format.js";
 
-/** @typedef {"search" | "flow" | "queue" | "tag" | "held_reason" | "finding" | "older_than" | "flow_version" | "parent"} Name */
+/** @typedef {"search" | "flow" | "queue" | "tag" | "held_reason" | "finding" | "older_than" | "version" | "parent"} Name */
 /** @typedef {{ status: string | null, on: boolean, count?: number | string }} Chip */
 /** @typedef {{ chips: HTMLElement, reset: HTMLElement, fields: Partial<Record<Name, HTMLInputElement | HTMLSelectElement>> }} Parts */
 /** @typedef {Record<Name, string> & { status: string[], before: string | null }} Wanted */
@@ -43,7 +43,7 @@ const FIELDS = [
   "held_reason",
   "finding",
   "older_than",
-  "flow_version",
+  "version",
   "parent",
 ];
 

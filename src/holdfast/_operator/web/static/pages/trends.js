@@ -78,7 +78,7 @@ const TRENDS = [
 ];
 const PLOTS = TRENDS.map((of) => ({ of, made: plot(of) }));
 
-const ranges = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("[name=hours]"))];
+const ranges = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("[name=since]"))];
 const flow = byId("flow", HTMLSelectElement);
 const params = new URLSearchParams(location.search);
 let asked = 0;
@@ -89,8 +89,8 @@ const look = () => reading(byId("plots"), "What was measured", read);
 async function read() {
   const turn = ++asked;
   askedMs = Date.now();
-  const hours = ranges.find((one) => one.checked)?.value ?? "24";
-  const answer = await get("trends", { hours, flow: flow.value });
+  const since = ranges.find((one) => one.checked)?.value ?? "24h";
+  const answer = await get("trends", { since, flow: flow.value });
   if (turn === asked) show(answer.trends);
 }
 
@@ -130,8 +130,8 @@ function flows(names) {
 
 function chosen() {
   const query = new URLSearchParams();
-  const hours = ranges.find((one) => one.checked)?.value;
-  if (hours && hours !== "24") query.set("hours", hours);
+  const since = ranges.find((one) => one.checked)?.value;
+  if (since && since !== "24h") query.set("since", since);
   if (flow.value) query.set("flow", flow.value);
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
   look();
@@ -139,7 +139,7 @@ function chosen() {
 
 byId("plots").append(...PLOTS.map(({ made }) => made.node));
 for (const one of ranges) {
-  one.checked = one.value === (params.get("hours") ?? "24");
+  one.checked = one.value === (params.get("since") ?? "24h");
   one.addEventListener("change", chosen);
 }
 flows([params.get("flow") ?? ""]);
