@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import effect, flow, step
+from holdfast import effect, flow, step, wait_for_signal
+from holdfast._runtime import clocks
+from holdfast._runtime.commit.heartbeat import Heartbeat
+from holdfast._runtime.inbox_poller import InboxPoller
 from holdfast.errors import RunError, RunHeld
 from tests.runtime.stops import kinds
 
@@ -164,3 +167,98 @@ def test_a_store_without_threads_can_be_closed_and_opened_anew(tmp_path, no_thre
     no_thread("nothing")
     with holdfast.open(url, default=False) as store:
         assert thread_flow.with_options(store=store).run("r") == 1
+
+
+# -- a thread that is made and does not begin, for want of memory ----------------------------------
+
+
+@pytest.fixture
+def stillborn(monkeypatch) -> Callable[[str], Any]:
+    """Let each thread whose name begins so be made, and end before it has begun."""
+    bootstrap = clocks.Thread._bootstrap  # type: ignore[attr-defined]
+    names = ["nothing"]
+
+    def begins_or_not(self: threading.Thread) -> None:
+        if not self.name.startswith(names[0]):
+            bootstrap(self)
+
+    def named(beginning: str) -> None:
+        monkeypatch.setattr(clocks, "START_S", 60.0 if beginning == "nothing" else 0.05)
+        names[0] = beginning
+
+    monkeypatch.setattr(threading.Thread, "_bootstrap", begins_or_not)
+    return named
+
+
+@pytest.mark.parametrize("name", ["holdfast-heartbeat", "holdfast-mail"])
+def test_a_thread_that_does_not_begin_is_not_waited_for(store, stillborn, name):
+    stillborn(name)
+    assert "was given back" in refused(lambda: thread_flow.run("r"))
+    stillborn("nothing")
+    assert thread_flow.run("r") == 1
+
+
+def test_a_thread_that_begins_too_late_does_nothing(monkeypatch):
+    bootstrap = clocks.Thread._bootstrap  # type: ignore[attr-defined]
+    let_go = threading.Event()
+
+    def later(self: threading.Thread) -> None:
+        let_go.wait()
+        bootstrap(self)
+
+    monkeypatch.setattr(threading.Thread, "_bootstrap", later)
+    monkeypatch.setattr(clocks, "START_S", 0.01)
+    done: list[int] = []
+    thread = clocks.Thread(lambda: done.append(1), "late")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        thread.start()
+    let_go.set()
+    assert threading.Event.wait(thread._started, 60)
+    thread.join()
+    assert not done
+
+
+# -- a moment without memory -----------------------------------------------------------------------
+
+
+@flow
+def memory_waits() -> str:
+    return wait_for_signal("go")
+
+
+def test_the_inbox_is_looked_at_again_after_a_moment_without_memory(store, monkeypatch):
+    over = InboxPoller._is_over
+    left = [2]
+
+    def over_or_no_memory(self: InboxPoller) -> bool:
+        if left[0]:
+            left[0] -= 1
+            raise MemoryError
+        return over(self)
+
+    monkeypatch.setattr(InboxPoller, "_is_over", over_or_no_memory)
+    handle = memory_waits.start("r")
+    while left[0]:
+        threading.Event().wait(0.01)
+    store.signal("r", "go", "on")
+    assert handle.result(timeout=60) == "on"
+
+
+def test_the_heart_beats_again_after_a_moment_without_memory(store, monkeypatch):
+    beat = Heartbeat.beat
+    beats: list[str] = []
+    both = threading.Event()
+
+    def beats_or_not(self: Heartbeat) -> None:
+        beats.append("beat")
+        if len(beats) == 1:
+            raise MemoryError
+        beat(self)
+        both.set()
+
+    monkeypatch.setattr(Heartbeat, "beat", beats_or_not)
+    monkeypatch.setattr(store._engine.heartbeat, "_every_s", 0.01)
+    handle = memory_waits.start("r")
+    assert both.wait(60)
+    store.signal("r", "go", "on")
+    assert handle.result(timeout=60) == "on"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from holdfast._api.steps import Step
 from holdfast._engine.journal.step_keys import Scope, quoted
 from holdfast._engine.scripts.stops import Unwind
+from holdfast._runtime.clocks import Thread
 from holdfast._runtime.engine import LIMITS, no_thread
 from holdfast._runtime.execution.attempt import INTERRUPTS
 from holdfast._runtime.execution.frames import Frame, check_owner, current, here, in_flow
@@ -69,11 +70,10 @@ def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
             done.set()
 
     threads = [
-        threading.Thread(
+        Thread(
             target=contextvars.copy_context().run,
             args=(work, done),
             name=f"holdfast-{frame.execution.run_id}-{number}",
-            daemon=True,
         )
         for number, done in enumerate(ended)
     ]

@@ -26,7 +26,7 @@ from holdfast._engine.values.chunks import Values
 from holdfast._engine.values.redactor import Redact
 from holdfast._engine.values.secrets import masking
 from holdfast._runtime import interrupt_shield, log as logs, observer_registry
-from holdfast._runtime.clocks import Clock, SystemClock
+from holdfast._runtime.clocks import Clock, SystemClock, Thread
 from holdfast._runtime.commit.committer import Committer, Ticket
 from holdfast._runtime.commit.heartbeat import Heartbeat, OwnedRun, Worker
 from holdfast._runtime.commit.listener import Listener
@@ -256,7 +256,7 @@ class Engine:
         """Execute a run that was taken in a thread of its own. If none can be started, the run is given
         back, and its caller is told."""
         name = f"holdfast-run-{execution.run_id}"
-        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread = Thread(target=work, name=name)
         try:
             thread.start()
         except RuntimeError as error:

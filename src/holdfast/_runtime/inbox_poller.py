@@ -12,12 +12,14 @@ run at its next durable call.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._engine.journal.rows import Message
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
+from holdfast._runtime.clocks import Thread
 from holdfast._runtime.feature import installed
 from holdfast.errors import Corrupt
 
@@ -205,7 +207,7 @@ class InboxPoller:
         """Start the thread if it is not there: a run is at work. It ends when none is."""
         with self._lock:
             if self._thread is None and not self._ends.is_set():
-                thread = threading.Thread(target=self._run, name="holdfast-inbox", daemon=True)
+                thread = Thread(target=self._run, name="holdfast-inbox")
                 thread.start()
                 self._thread = thread
 
@@ -225,17 +227,29 @@ class InboxPoller:
             thread.join(timeout=CLOSING_S)
 
     def _run(self) -> None:
-        while not self._is_over():
-            if self._rung.wait(LOOK_S):
-                if self._ends.wait(QUIET_S):
-                    continue
-                self._rung.clear()
+        while True:
             try:
-                self.look()
-            except Exception as error:
-                if not self._engine.closed:
-                    logs.debug("the inboxes could not be looked at: %s", error)
-            self._hush()
+                if self._is_over():
+                    return
+                self._wait_and_look()
+            except MemoryError:
+                # Nothing more, as a log line could fail too: if this thread ended, nobody would hear
+                # anything for its runs any more.
+                time.sleep(LOOK_S)
+
+    def _wait_and_look(self) -> None:
+        if self._rung.wait(LOOK_S):
+            if self._ends.wait(QUIET_S):
+                return
+            self._rung.clear()
+        try:
+            self.look()
+        except MemoryError:
+            raise
+        except Exception as error:
+            if not self._engine.closed:
+                logs.debug("the inboxes could not be looked at: %s", error)
+        self._hush()
 
     def _is_over(self) -> bool:
         """Tell whether nothing is at work any more; then the thread ends, and the next is another."""

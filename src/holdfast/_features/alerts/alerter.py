@@ -22,6 +22,7 @@ from holdfast._features.alerts import model as alerts
 from holdfast._features.alerts.model import Alert
 from holdfast._features.watchdog import store as watchdog
 from holdfast._runtime import log as logs
+from holdfast._runtime.clocks import Thread
 from holdfast._stores.contract import Query
 from holdfast.errors import Corrupt, RunDeleted
 
@@ -172,7 +173,7 @@ class Alerter:
         if self._closed:
             return
         if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._run, name="holdfast-alerts", daemon=True)
+            thread = Thread(target=self._run, name="holdfast-alerts")
             thread.start()
             self._thread = thread
         self._changed.notify_all()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -36,6 +35,7 @@ from holdfast._features.drift import comparison
 from holdfast._features.drift.comparison import CodeNow, ResumePreview, StepNow
 from holdfast._features.drift.model import AfterGap, Policy, checked_policies, checked_policy
 from holdfast._runtime import registry
+from holdfast._runtime.clocks import Thread
 from holdfast._runtime.execution.execution import Execution
 from holdfast._runtime.execution.fingerprints import of_code, version_text
 from holdfast._runtime.execution.frames import Frame, current, here
@@ -438,7 +438,7 @@ def facts_changed(
     look.slot(AfterGap).compares, look.slot(AfterGap).seen = True, seen
     look.slot(AfterGap).policies = dict(flow._drift.policies)  # pyright: ignore[reportPrivateUsage]
     # In a thread of its own: the caller may be in an event loop, or inside another run.
-    thread = threading.Thread(target=_replay, args=(flow, look), daemon=True)
+    thread = Thread(target=_replay, name="holdfast-look", args=(flow, look))
     thread.start()
     thread.join()
     return seen, set(look.replay.consumed)

@@ -29,7 +29,7 @@ from holdfast._features.watchdog.model import (
 )
 from holdfast._features.watchdog.store import Survey
 from holdfast._runtime import log as logs
-from holdfast._runtime.clocks import CHANCE
+from holdfast._runtime.clocks import CHANCE, Thread
 from holdfast._runtime.feature import PeriodicJob, installed
 from holdfast._stores.families import open_children
 from holdfast.errors import HoldfastError, RunError
@@ -72,7 +72,7 @@ class WatchdogLoop(PeriodicJob):
             return
         if self._thread is None or not self._thread.is_alive():
             self._due_us = self._engine.now_us() + EVERY_US
-            thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
+            thread = Thread(target=self._run, name="holdfast-watchdog")
             thread.start()
             self._thread = thread
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast._engine.journal.rows import Write
+from holdfast._runtime.clocks import Thread
 from holdfast._stores.contract import Broken, Committed, NewRun, Outcome, Started, Store
 from holdfast.errors import StoreFull
 
@@ -271,8 +272,9 @@ class Committer:
         wake = self._wake
         weak = weakref.ref(self, lambda _: _open(wake))
         run = functools.partial(_lead_until, wake, weak)
-        self._thread = threading.Thread(target=run, name="holdfast-committer", daemon=True)
-        self._thread.start()
+        thread = Thread(target=run, name="holdfast-committer")
+        thread.start()
+        self._thread = thread
 
     def lead_once(self) -> bool:
         """Commit what has gathered; returns whether the thread is needed any longer."""

@@ -23,6 +23,7 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Write
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs
+from holdfast._runtime.clocks import Thread
 from holdfast._runtime.commit.store_health import StoreHealth, is_unreachable
 from holdfast._stores.contract import Fenced
 from holdfast.errors import LeaseLost, StoreError
@@ -147,7 +148,7 @@ class Heartbeat:
             stop = self._stop
             weak = weakref.ref(self, lambda _: _release(stop))
             run = functools.partial(_beat_until, stop, self._every_s, weak)
-            thread = threading.Thread(target=run, name="holdfast-heartbeat", daemon=True)
+            thread = Thread(target=run, name="holdfast-heartbeat")
             thread.start()
             self._thread = thread
 
@@ -159,10 +160,13 @@ class Heartbeat:
 
     def run_once(self) -> None:
         """Beat once, and let the listeners of features do what they do with each beat."""
-        self.beat()
-        if not self.failed:
-            for listener in self._engine.listeners:
-                listener.beat()
+        try:
+            self.beat()
+            if not self.failed:
+                for listener in self._engine.listeners:
+                    listener.beat()
+        except MemoryError:
+            pass  # Nothing more, as a log line could fail too; the next beat tries again.
 
     def beat(self) -> None:
         """Beat once; what goes wrong is told, and tried again at the next beat."""
@@ -173,6 +177,8 @@ class Heartbeat:
         try:
             self._pulse(executions)
             self.failed = False
+        except MemoryError:
+            raise
         except Exception as error:
             self._tell(error)
             if is_unreachable(error):

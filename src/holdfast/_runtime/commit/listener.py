@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast._runtime.clocks import CHANCE
+from holdfast._runtime.clocks import CHANCE, Thread
 
 if TYPE_CHECKING:
     from holdfast._stores.contract import Store
@@ -39,7 +39,7 @@ class Listener:
         with self._lock:
             self._told.append(callback)
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="holdfast-listen", daemon=True)
+                thread = Thread(target=self._run, name="holdfast-listen")
                 thread.start()
                 self._thread = thread
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._engine.scripts.requests import Called, StepCall
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import observer_registry
+from holdfast._runtime.clocks import Thread
 from holdfast._runtime.execution.frames import Frame, current
 from holdfast.errors import RunError, UsageError
 
@@ -151,7 +152,7 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
 
     name = f"holdfast-{body.call.key}"
     body.call.attempt.at_large = True
-    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread = Thread(target=work, name=name)
     try:
         thread.start()
     except RuntimeError as error:

@@ -26,6 +26,7 @@ from holdfast._engine.journal.rows import Lease
 from holdfast._engine.scripts.doubt_policies import policy_name
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._runtime import log as logs, worker_log
+from holdfast._runtime.clocks import Thread
 from holdfast._runtime.execution import run_end
 from holdfast._runtime.execution.admission import execution_of
 from holdfast._runtime.execution.execute import finish_async
@@ -364,7 +365,7 @@ class Threads:
     def _start(self) -> None:
         """Start one more; if that is not possible, one that is there will do."""
         try:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            Thread(target=self._run, name=self._name).start()
         except RuntimeError:
             if not self._threads:
                 self._idle += 1
@@ -406,7 +407,7 @@ class Loop:
         import asyncio
 
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
+        self._thread = Thread(target=self._run, name="holdfast-loop")
         self._thread.start()
 
     def _run(self) -> None:

@@ -26,7 +26,7 @@ from holdfast._engine.journal.rows import Lease, RunRow
 from holdfast._engine.journal.step_keys import check_label
 from holdfast._engine.values.durations import is_seconds
 from holdfast._runtime import log as logs, registry, worker_log
-from holdfast._runtime.clocks import CHANCE
+from holdfast._runtime.clocks import CHANCE, Thread
 from holdfast._runtime.commit.listener import Bell
 from holdfast._runtime.commit.store_health import StoreHealth
 from holdfast._runtime.engine import Engine
@@ -103,7 +103,7 @@ class Worker:
         """Held runs that the code here has not tried: the queue that they are in, and what they are
         held on."""
         self._rounds = Rounds(engine, self._versions, self._flows, self._look_at_held)
-        self._taker = threading.Thread(target=self._run, name="holdfast-worker", daemon=True)
+        self._taker = Thread(target=self._run, name="holdfast-worker")
 
     # -- for people ----------------------------------------------------------------------------
 
