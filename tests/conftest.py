@@ -79,8 +79,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        mark = item.get_closest_marker("sweep")
-        (left if mark is not None and mark.kwargs.get("whole") else kept).append(item)
+        whole = any(mark.kwargs.get("whole") for mark in item.iter_markers("sweep"))
+        (left if whole else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)
 

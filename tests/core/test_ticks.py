@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from itertools import islice
+from itertools import islice, product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from holdfast._features.schedules.model import SECOND_US, When, iso, local, micros_of
 from holdfast.errors import UsageError
+from tests import sweeps
 
 CHANGES = [
     ("Europe/Berlin", (2026, 3, 28)),
@@ -31,6 +32,7 @@ LINES = [
     *("*/15 * * * *", "0 * * * *", "7 * * * *", "*/10 5 * * *", "*/30 1-3 * * *", "15 */2 * * *"),
     *("*/15 * * * 5", "*/20 0 * * 5,0"),
 ]
+CASES = [(*change, line) for change, line in product(CHANGES, LINES)][:: sweeps.size(3, 1)]
 MINUTE = dt.timedelta(minutes=1)
 
 
@@ -73,8 +75,8 @@ def counted(line: str, zone: str, low: dt.datetime, high: dt.datetime) -> list[i
     return sorted(tick for tick in found if micros_of(low) < tick <= micros_of(high))
 
 
-@pytest.mark.parametrize("line", LINES)
-@pytest.mark.parametrize(("zone", "day"), CHANGES, ids=lambda value: str(value))
+@pytest.mark.sweep
+@pytest.mark.parametrize(("zone", "day", "line"), CASES, ids=str)
 def test_ticks_are_those_that_the_clock_on_the_wall_shows(zone, day, line):
     year, month, number = day
     low = dt.datetime(year, month, number, tzinfo=ZoneInfo(zone)).astimezone(dt.UTC)

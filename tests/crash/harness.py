@@ -31,6 +31,12 @@ SCRIPTS = Path(__file__).parent / "scripts"
 WAIT_AT_MOST_S = 60.0
 BOTH_STORES = pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
 """For tests that hold for a file and for a server alike."""
+SERVER_IN_SWEEPS = pytest.mark.parametrize(
+    "world",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.sweep(whole=True))],
+    indirect=True,
+)
+"""For tests of many processes: with a server only in a whole sweep."""
 LEASE_S = 30.0
 """The lease of a store that says nothing else: what a fast takeover must not wait for."""
 

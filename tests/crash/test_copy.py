@@ -36,7 +36,7 @@ EXECUTED = {
 """How often each body is executed in all, in both stores: again only what had no outcome."""
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.sweep(whole=True))])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store."""
     url = f"sqlite:///{tmp_path}/target.db"

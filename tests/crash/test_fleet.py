@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.crash.fleet import Sizes, judge, under_fire
-from tests.crash.harness import World
+from tests.crash.harness import SERVER_IN_SWEEPS, World
 from tests.crash.payments import Client
 
 TAKEOVER_AT_MOST_S = 5.0
@@ -13,7 +13,7 @@ TAKEOVER_AT_MOST_S = 5.0
 takeover must not wait for is the lease, of 30 s."""
 
 
-@pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
+@SERVER_IN_SWEEPS
 def test_a_fleet_whose_workers_are_killed(
     world: World, payments: Client, capsys: pytest.CaptureFixture[str]
 ):

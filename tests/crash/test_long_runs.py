@@ -13,7 +13,7 @@ from holdfast._engine.journal.rows import Message
 from holdfast._features.rollback.model import Wanted
 from holdfast._runtime.engine import Engine
 from tests.crash.fleet import Sizes, working
-from tests.crash.harness import BOTH_STORES, SCRIPTS, World, assert_sound, wait_for
+from tests.crash.harness import SCRIPTS, SERVER_IN_SWEEPS, World, assert_sound, wait_for
 from tests.crash.scripts.long_runs import DEADLINE_S, long_run, ordered_run, timed_run
 
 STEPS = 1_500
@@ -35,7 +35,7 @@ def stopped(store: holdfast.types.Store, how: str) -> int:
     return sum(entry.kind == "run_claimed" and entry.seq > told for entry in journal)
 
 
-@BOTH_STORES
+@SERVER_IN_SWEEPS
 def test_a_pause_and_a_cancel_reach_a_long_run_within_two_claims(world: World) -> None:
     with world.store() as store:
         long_run.with_options(store=store).submit("r", STEPS)
@@ -53,7 +53,7 @@ def test_a_pause_and_a_cancel_reach_a_long_run_within_two_claims(world: World) -
         assert store._backend.inbox(row(store).run_no) == []
 
 
-@BOTH_STORES
+@SERVER_IN_SWEEPS
 def test_a_rollback_reaches_a_long_run_within_two_claims(world: World) -> None:
     with world.store() as store:
         ordered_run.with_options(store=store).submit("r", STEPS)
@@ -70,7 +70,7 @@ def test_a_rollback_reaches_a_long_run_within_two_claims(world: World) -> None:
         assert store._backend.inbox(row(store).run_no) == []
 
 
-@BOTH_STORES
+@SERVER_IN_SWEEPS
 def test_a_deadline_reaches_a_long_run_within_two_claims(world: World) -> None:
     """A deadline counts from the start of a run. If this machine is too slow to have a long journal
     by then, the next run has twice as much time."""
@@ -98,7 +98,7 @@ def claims_after_deadline(store: holdfast.types.Store, run_id: str) -> int:
     return sum(entry.kind == "run_claimed" and entry.at >= deadline for entry in journal)
 
 
-@BOTH_STORES
+@SERVER_IN_SWEEPS
 @pytest.mark.parametrize("how", ["pause", "cancel"])
 def test_what_was_said_before_a_claim_is_done_before_the_journal_is_read(
     world: World, how: str, monkeypatch: pytest.MonkeyPatch

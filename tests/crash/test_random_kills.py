@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from tests import sweeps
 from tests.crash.harness import BOTH_STORES, World
 from tests.crash.kills import POINTS, RESULT, SCRIPT, kill_at_random, kill_several, summary
 from tests.crash.payments import Client
 
-KILLS = 10
+KILLS = sweeps.size(5, 10)
 SEEDS = [1]
 PARTS = 4
 """The places are shared out, so that several processes look at them."""
-PROGRAMS = 6
+PROGRAMS = sweeps.size(3, 6)
 """Random flows per seed; each of them is killed several times."""
 
 
+@pytest.mark.sweep
 @BOTH_STORES
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_kills(world: World, payments: Client, seed: int) -> None:
@@ -24,6 +26,7 @@ def test_random_kills(world: World, payments: Client, seed: int) -> None:
     assert result.kills == KILLS
 
 
+@pytest.mark.sweep
 @BOTH_STORES
 def test_random_kills_among_several_processes(world: World, payments: Client) -> None:
     result = kill_several(world, payments, kills=KILLS, seed=SEEDS[0])
@@ -52,6 +55,7 @@ def test_every_boundary(world: World, payments: Client, part: int) -> None:
     assert not found.violations, "\n".join(found.violations)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_flows(world: World, colour: str, seed: int) -> None:

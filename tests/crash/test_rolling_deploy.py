@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 import holdfast
-from tests.crash.harness import Script, World, wait_for
+from tests.crash.harness import SERVER_IN_SWEEPS, Script, World, wait_for
 
 RUNS = 150
 CUT_SHORT = 12
@@ -44,7 +44,7 @@ class Deployment:
         return ended.stderr
 
 
-@stores
+@SERVER_IN_SWEEPS
 def test_two_versions_side_by_side(world: World) -> None:
     deployment = Deployment(world)
     with world.store() as store:

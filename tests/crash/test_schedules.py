@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from tests import sweeps
-from tests.crash.harness import World, wait_for
+from tests.crash.harness import SERVER_IN_SWEEPS, World, wait_for
 
 WORKERS, PLACES = 5, 4
 TICKS = sweeps.size(40, 100)
@@ -19,7 +19,7 @@ KILLS = sweeps.size(10, 25)
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
+@SERVER_IN_SWEEPS
 def test_one_run_for_each_tick_however_many_workers_die(world: World) -> None:
     seed = random.Random(7)
     now = dt.datetime.now(dt.UTC)

@@ -10,14 +10,14 @@ import pytest
 
 from holdfast._runtime.worker.worker import BATCH
 from tests import sweeps
-from tests.crash.harness import World, wait_for
+from tests.crash.harness import SERVER_IN_SWEEPS, World, wait_for
 
 RUNS = sweeps.size(300, 1_000)
 CONCURRENCY = 70
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
+@SERVER_IN_SWEEPS
 def test_row_60_many_stranded_runs(world: World, monkeypatch: pytest.MonkeyPatch):
     ended = world.run("stranded.py", RUNS)
     assert ended.code == 9, ended

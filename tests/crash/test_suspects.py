@@ -6,13 +6,13 @@ import time
 
 import holdfast
 from tests.crash.fleet import LOOK_S, Sizes, open_runs, working
-from tests.crash.harness import BOTH_STORES, SCRIPTS, World
+from tests.crash.harness import SCRIPTS, SERVER_IN_SWEEPS, World
 
 INNOCENTS = 10
 PATIENCE_S = 150.0
 
 
-@BOTH_STORES
+@SERVER_IN_SWEEPS
 def test_a_run_that_kills_its_processes_is_quarantined_and_no_other(world: World):
     from tests.crash.scripts.poisoned_flows import innocent, poison
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._features.watchdog import store as watchdog
-from tests.crash.harness import BOTH_STORES, World, assert_sound, wait_for
+from tests.crash.harness import SERVER_IN_SWEEPS, World, assert_sound, wait_for
 
 ENDS = {
     "stuck": ("held", "run_held", "hold"),
@@ -15,7 +15,7 @@ ENDS = {
 POINTS = ("found", "told", "writing", "within", "written")
 
 
-@BOTH_STORES
+@SERVER_IN_SWEEPS
 def test_killed_before_within_and_after_what_it_writes(world: World) -> None:
     ended = world.run("watchdog.py", "die").result
     # A failed run reads no messages, but it is asked whether it would; all die where they should.
@@ -51,7 +51,7 @@ def test_killed_before_within_and_after_what_it_writes(world: World) -> None:
                 assert called == (0 if kind != "looping" else 2 if at == "found" else 1), run_id
 
 
-@BOTH_STORES
+@SERVER_IN_SWEEPS
 def test_a_run_at_work_that_dies_before_it_has_stopped_is_held_when_it_is_taken_up(
     world: World,
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests import sweeps
-from tests.crash.harness import ROOT, World, wait_for
+from tests.crash.harness import ROOT, SERVER_IN_SWEEPS, World, wait_for
 
 REPORTS = sweeps.size(30, 60)
 SOURCES = 5
@@ -121,7 +121,7 @@ def post_all(*servers: Server, names: list[str]) -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
+@SERVER_IN_SWEEPS
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_goes_away_under_load(world: World, by: signal.Signals):
     names = ["watched", *(f"report-{number}" for number in range(REPORTS))]

@@ -41,6 +41,7 @@ def test_each_plant_has_a_case() -> None:
     assert {plant for _, plant, _ in CASES} == set(plants.PLANTS)
 
 
+@pytest.mark.sweep(whole=True)
 @pytest.mark.parametrize(("scene", "plant", "said"), CASES, ids=[case[1] for case in CASES])
 def test_a_planted_bug_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scene: str, plant: str, said: str

@@ -40,6 +40,7 @@ def in_the_middle(fleet: Fleet, more: int = 20) -> None:
     wait_for(lambda: len(fleet.acknowledged()) >= before + more, "they are at work")
 
 
+@pytest.mark.sweep(whole=True)
 def test_failover_to_a_synchronous_replica_loses_nothing(payments: Client, tmp_path: Path) -> None:
     with Cluster(synchronous=True) as cluster:
         url = cluster.database("runs")
@@ -60,6 +61,7 @@ def test_failover_to_a_synchronous_replica_loses_nothing(payments: Client, tmp_p
             fleet.close()
 
 
+@pytest.mark.sweep(whole=True)
 def test_row_39_failover_to_an_asynchronous_replica_is_noticed(
     payments: Client, tmp_path: Path
 ) -> None:
