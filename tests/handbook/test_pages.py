@@ -11,8 +11,8 @@ from tests.handbook.world import INTRODUCTION, World, sections
 from tests.tidy.source import ROOT
 
 SITUATIONS = sorted(sections().keys() - {INTRODUCTION})
-PARTS = ("**What you see.**", "**What it means.**", "**Safe.**", "**Not safe.**", "**What to do.**")
-OVER = "**How to know that it is over.**"
+PARTS = ("**Symptoms.**", "**Meaning.**", "**Safe.**", "**Not safe.**", "**Action.**")
+OVER = "**Done when.**"
 LINES_MAX, CHARS_MAX = 62, 3_600
 """One screen."""
 
