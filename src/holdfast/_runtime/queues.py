@@ -56,7 +56,7 @@ class Queue:
 
     @property
     def limits(self) -> Limits:
-        """What the store is told."""
+        """The limits as the store keeps them."""
         return Limits(
             self.name,
             concurrency=self.concurrency,
