@@ -64,7 +64,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
     @property
     def _said(self) -> list[Meta]:
-        metadata = getattr(self.type, "__metadata__", ())
+        metadata: tuple[Any, ...] = getattr(self.type, "__metadata__", ())
         return [it for it in reversed(metadata) if isinstance(it, Meta)]
 
 

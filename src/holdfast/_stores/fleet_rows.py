@@ -5,7 +5,7 @@ What is read is verified. Damage here stops what depends on it, and is mended by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +27,12 @@ def limits_values(namespace: str, limits: Limits) -> tuple[Any, ...]:
 def limits_in(fetch: Fetch, namespace: str) -> dict[str, Limits]:
     """Return the verified limits of a namespace, by queue. All rows are read: one that fell out of
     its namespace by damage is noticed, too."""
-    found = [(values[0], limits_of(values)) for values in fetch("all_limits", ())]
+    return limits_of_rows(fetch("all_limits", ()), namespace)
+
+
+def limits_of_rows(rows: Iterable[Values], namespace: str) -> dict[str, Limits]:
+    """Return the verified limits of a namespace among all rows of queues."""
+    found = [(values[0], limits_of(values)) for values in rows]
     return {limits.queue: limits for place, limits in found if place == namespace}
 
 

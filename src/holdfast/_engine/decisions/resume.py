@@ -19,7 +19,7 @@ from holdfast._engine.decisions.redo import check_repeated, decided_drafts
 from holdfast._engine.journal.changes import SetKey
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.history import History, Record, State
-from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import (
     loops_begun_anew,
@@ -298,9 +298,10 @@ def find_doubt(history: History, step: str, *, alive: bool = False) -> Record:
         record.state is State.IN_DOUBT
         or (record.effect and record.state is State.RUNNING and not alive)
     ):
-        if history.status in (Status.COMPLETED, Status.CANCELLED, Status.ROLLED_BACK):
+        status = history.status
+        if status is not None and status in FINAL:
             why = f"that is final; {step} cannot be settled any more"
-            raise RunEnded(history.run_id, history.status, "a decision", why)
+            raise RunEnded(history.run_id, status, "a decision", why)
         return record
     others = [found.key for found in history.open_doubts() if not alive or found.doubt is not None]
     tail = f"in doubt: {', '.join(others)}" if others else "nothing in this run is in doubt"

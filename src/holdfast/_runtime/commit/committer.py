@@ -270,7 +270,7 @@ class Committer:
 
     def _start(self) -> None:
         wake = self._wake
-        weak = weakref.ref(self, lambda _: _open(wake))
+        weak: weakref.ref[Committer] = weakref.ref(self, lambda _: _open(wake))
         run = functools.partial(_lead_until, wake, weak)
         thread = Thread(target=run, name="holdfast-committer")
         thread.start()

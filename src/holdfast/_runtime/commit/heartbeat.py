@@ -146,7 +146,7 @@ class Heartbeat:
         """Start the thread if it is not there yet."""
         if self._thread is None:
             stop = self._stop
-            weak = weakref.ref(self, lambda _: _release(stop))
+            weak: weakref.ref[Heartbeat] = weakref.ref(self, lambda _: _release(stop))
             run = functools.partial(_beat_until, stop, self._every_s, weak)
             thread = Thread(target=run, name="holdfast-heartbeat")
             thread.start()

@@ -58,7 +58,7 @@ class Claimer:
         taken: list[Lease] = []
         if dead or late or strays:
             taken += self._take_stranded(wanted, dead, late)
-        limits = fleet_rows.limits_in(lambda *_: rows, self._namespace)
+        limits = fleet_rows.limits_of_rows(rows, self._namespace)
         names = [queue for (queue,) in queues]
         if wanted.queues is None:
             random.shuffle(names)

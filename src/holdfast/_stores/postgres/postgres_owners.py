@@ -7,7 +7,8 @@ namespace, is dead. Any other lives until its pulse runs out, which is no proof 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -76,9 +77,7 @@ class Owners:
         found = (fetch or self._database.read)("pulse_of", (owner,))
         return int(found[0][0]) if found else 0
 
-    def not_alive(
-        self, pulses: Iterable[tuple[int, int]], at_us: int
-    ) -> tuple[list[int], list[int]]:
+    def not_alive(self, pulses: Iterable[Sequence[Any]], at_us: int) -> tuple[list[int], list[int]]:
         """Return the owners of these pulses that are dead, and those that are late with theirs."""
         dead: list[int] = []
         late: list[int] = []

@@ -47,11 +47,8 @@ from holdfast._stores.store_clock import SLEWED_US, DatabaseClock
 from holdfast.errors import StoreUnusable
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(SqlStore[Database, Writer, Owners]):
     """One process's handle on a store on a server."""
-
-    _database: Database
-    _owners: Owners
 
     def __init__(
         self,

@@ -155,8 +155,6 @@ class Owners(Protocol):
         """Return until when an owner said it would live, or 0."""
         ...
 
-    def not_alive(
-        self, pulses: Iterable[tuple[int, int]], at_us: int
-    ) -> tuple[list[int], list[int]]:
+    def not_alive(self, pulses: Iterable[Sequence[Any]], at_us: int) -> tuple[list[int], list[int]]:
         """Return the owners of these pulses that are dead, and those that are late with theirs."""
         ...

@@ -18,6 +18,7 @@ import builtins
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -66,24 +67,27 @@ from holdfast._stores.sql.database import Owners, Reader, Snapshot, Transaction,
 from holdfast._stores.sql.verify import verify
 from holdfast.errors import Corrupt, RunConflict, RunDeleted, RunNotFound
 
+ReaderT = TypeVar("ReaderT", bound=Reader)
+WriterT = TypeVar("WriterT", bound=Writer)
+OwnersT = TypeVar("OwnersT", bound=Owners)
+
 PAGE = 100
 """How many values of memories are read at a time."""
 DROPPED_AT_ONCE = 1000
 """How many values of memories one transaction drops."""
 
 
-class SqlStore:
+class SqlStore(Generic[ReaderT, WriterT, OwnersT]):
     """One handle on a store that is kept in a database."""
 
     url: str
-    path: str | None
     namespace: str
     store_id: str
     lease_s: float
     now_us: Callable[[], int]
-    _database: Reader
-    _writer: Writer
-    _owners: Owners
+    _database: ReaderT
+    _writer: WriterT
+    _owners: OwnersT
 
     # -- runs ----------------------------------------------------------------------------------
 

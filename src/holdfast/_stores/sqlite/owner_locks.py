@@ -15,8 +15,9 @@ import os
 import socket
 import struct
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -156,9 +157,7 @@ class Owners:
         found = (fetch or self._read)("pulse_of", (owner,))
         return int(found[0][0]) if found else 0
 
-    def not_alive(
-        self, pulses: Iterable[tuple[int, int]], at_us: int
-    ) -> tuple[list[int], list[int]]:
+    def not_alive(self, pulses: Iterable[Sequence[Any]], at_us: int) -> tuple[list[int], list[int]]:
         """Return the owners of these pulses that are dead, and those that are late with theirs."""
         dead: list[int] = []
         late: list[int] = []

@@ -183,8 +183,8 @@ class Database:
     def read_by_index(self, name: str, values: Any = ()) -> list[Any]:
         """Read by an index; now and then compare the answer with the table itself."""
         # One statement sees one state, whatever others write meanwhile.
-        twice = (*values, *values) if isinstance(values, tuple) else values
-        self.check_index(f"{name}_hidden", twice)
+        is_named = type(values) is dict
+        self.check_index(f"{name}_hidden", values if is_named else [*values, *values])
         return self.read(name, values)
 
     def check_index(self, name: str, values: Any = ()) -> None:
@@ -230,12 +230,13 @@ class Database:
         self.check_same_file()
         with self.reader() as connection:
             connection.execute(Q["begin_reading"])
-            state = Snapshot(
-                functools.partial(self.fetch, connection),
-                functools.partial(self.each, connection),
-                progress,
-                lambda state: [*self._pages(state, connection), *_numbers(state.fetch)],
-            )
+
+            def own_checks(state: Snapshot) -> list[Damage]:
+                return [*self._pages(state, connection), *_numbers(state.fetch)]
+
+            fetch = functools.partial(self.fetch, connection)
+            each = functools.partial(self.each, connection)
+            state = Snapshot(fetch, each, progress, own_checks)
             try:
                 return work(state)
             finally:
@@ -475,12 +476,12 @@ def _in_sql(values: Any) -> Any:
         return {
             name: _json(value) if type(value) is list else value for name, value in named.items()
         }
-    if any(type(value) is list for value in values):
+    if list in map(type, values):
         return [_json(value) if type(value) is list else value for value in values]
     return values
 
 
-def _json(values: list[Any]) -> str:
+def _json(values: Any) -> str:
     return msgspec.json.encode(values).decode()
 
 

@@ -41,12 +41,8 @@ FORGOTTEN_AFTER_US = 3_600_000_000
 """How long a pulse that ran out is kept."""
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(SqlStore[Database, Writer, Owners]):
     """One process's handle on a store in a file."""
-
-    path: str
-    _database: Database
-    _writer: Writer
 
     def __init__(
         self,
