@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 import msgspec
 
 from holdfast import errors
+from holdfast._api.store_actions import Acting, refuse_in_a_loop
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.values.durations import Duration, seconds
 from holdfast._runtime.execution.admission import outcome
-from holdfast._runtime.execution.frames import current_task
 from holdfast._stores.addresses import place
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast._engine.journal.rows import RunRow
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution.execution import Execution
-    from holdfast._stores.contract import Store
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -37,8 +37,6 @@ SETTLED = frozenset(
     {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.ROLLED_BACK, Status.HELD}
 )
 """Where a run goes no further by itself."""
-canceller: list[Callable[[Store, str, str | None, str, float], Stopped]] = []
-"""What cancels a run. People's actions stand on another floor, so it is put here from above."""
 
 
 class Emitted(msgspec.Struct, frozen=True):
@@ -99,7 +97,8 @@ class Handle(Generic[R]):
         or "pending", with what stands against it."""
         if wait_s != 0:
             self._refuse_in_a_loop("cancel", "await handle.aio.cancel(…)")
-        return canceller[0](self._engine.backend, self.run_id, actor, reason, wait_s)
+        store = Acting(self._engine.backend)
+        return store.cancel(self.run_id, actor=actor, reason=reason, wait_s=wait_s)
 
     def stream(self, after: int = 0) -> Iterator[Emitted]:
         """Yield what the run emits behind entry number `after`, until it goes no further."""
@@ -178,10 +177,8 @@ class AwaitedHandle(Generic[R]):
         self, *, actor: str | None = None, reason: str = "", wait_s: float = PATIENCE_S
     ) -> Stopped:
         """Cancel the run and its children, and await what comes of it."""
-        cancel = canceller[0]
-        return await self._in_thread(
-            cancel, self._engine.backend, self.run_id, actor, reason, wait_s
-        )
+        cancel = functools.partial(self._handle.cancel, actor=actor, reason=reason, wait_s=wait_s)
+        return await self._in_thread(cancel)
 
     def stream(self, after: int = 0) -> AsyncIterator[Emitted]:
         """Yield what the run emits behind entry number `after`, until it goes no further."""
@@ -211,14 +208,6 @@ def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
         if settled:
             return
         engine.backend.wait_for_change(POLL_S)
-
-
-def refuse_in_a_loop(what: str, run_id: str, instead: str) -> None:
-    """Raise a UsageError in an event loop, which a blocking call would stop."""
-    if current_task() is not None:
-        raise errors.UsageError(
-            f"{what} of run {run_id!r} blocks, and this is an event loop; write `{instead}`"
-        )
 
 
 def _not_found(engine: Engine, run_id: str) -> errors.RunNotFound:

@@ -12,10 +12,9 @@ from holdfast._api.handle import (
     Bell,
     Emitted,
     Handle,
-    refuse_in_a_loop,
     stream,
 )
-from holdfast._api.store_actions import Acting
+from holdfast._api.store_actions import Acting, refuse_in_a_loop
 from holdfast._engine.journal.lifecycle import FINAL, Status
 from holdfast._engine.values.durations import Duration, is_seconds, micros, seconds
 from holdfast._engine.values.redactor import Redact

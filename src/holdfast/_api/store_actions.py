@@ -3,13 +3,13 @@ the command, the HTTP route and the MCP tool are made, and is recorded with its 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast._api import handle
 from holdfast._api.actions import action, says
 from holdfast._engine.journal.fork_history import NOT_GIVEN
 from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done, Failed, NotDone
@@ -250,7 +250,7 @@ class Acting:
         """
         from holdfast._operator.act import cancellation
 
-        _refuse_in_a_loop("pause", run_id, wait_s)
+        _check_loop("pause", run_id, wait_s)
         store, who = self._at(run_id, expected_version), actor_or_user(actor)
         return cancellation.pause(store, run_id, actor=who, reason=masked(reason), wait_s=wait_s)
 
@@ -269,9 +269,11 @@ class Acting:
         The answer is the truth: "cancelled", "finished" before, or "pending", with what stands
         against it. A process that has the run is waited for, `wait_s`.
         """
-        _refuse_in_a_loop("cancel", run_id, wait_s)
-        store = self._at(run_id, expected_version)
-        return _cancel(store, run_id, actor, masked(reason), wait_s)
+        from holdfast._operator.act import cancellation
+
+        _check_loop("cancel", run_id, wait_s)
+        store, who = self._at(run_id, expected_version), actor_or_user(actor)
+        return cancellation.cancel(store, run_id, actor=who, reason=masked(reason), wait_s=wait_s)
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -591,23 +593,19 @@ class Acting:
         )
 
 
-def _cancel(kept: Kept, run_id: str, actor: str | None, reason: str, wait_s: float) -> Stopped:
-    from holdfast._operator.act import cancellation
-
-    who = actor_or_user(actor)
-    return cancellation.cancel(kept, run_id, actor=who, reason=reason, wait_s=wait_s)
-
-
-handle.canceller[:] = [_cancel]
-
-
-def _refuse_in_a_loop(name: str, run_id: str, wait_s: float) -> None:
-    """The run may be a task of this very event loop, and would never come to its end."""
-    if wait_s != 0 and current_task() is not None:
+def refuse_in_a_loop(what: str, run_id: str, instead: str) -> None:
+    """Raise a UsageError in an event loop, which a blocking call would stop."""
+    if current_task() is not None:
         raise UsageError(
-            f"store.{name}({run_id!r}) waits for the process that has the run, and this is an event "
-            f"loop; write `await asyncio.to_thread(store.{name}, …)`, or give wait_s=0"
+            f"{what} of run {run_id!r} blocks, and this is an event loop; write `{instead}`"
         )
+
+
+def _check_loop(name: str, run_id: str, wait_s: float) -> None:
+    """The run may be a task of this very event loop, and would never come to its end."""
+    if wait_s != 0:
+        instead = f"await asyncio.to_thread(store.{name}, …)`, or `wait_s=0"
+        refuse_in_a_loop(f"store.{name}(…)", run_id, instead)
 
 
 def actor_or_user(actor: str | None) -> str:
@@ -621,5 +619,5 @@ def actor_or_user(actor: str | None) -> str:
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
+    except (KeyError, OSError, ImportError):
+        return f"uid {os.getuid()}"

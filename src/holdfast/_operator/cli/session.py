@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import getpass
 import inspect
 import os
 import re
@@ -36,7 +35,7 @@ from rich.text import Text
 
 from holdfast._api.actions import SUPPLIED, Parameter, declared
 from holdfast._api.handle import PATIENCE_S
-from holdfast._api.store_actions import Acting
+from holdfast._api.store_actions import Acting, actor_or_user
 from holdfast._engine.values.durations import LONGEST_US, micros
 from holdfast._operator.cli.command_list import SECTIONS
 from holdfast._operator.cli.exit_codes import DAMAGED, OK, code_of
@@ -388,10 +387,7 @@ def at_a_terminal() -> bool:
 
 def os_user() -> str:
     """Return who is at the terminal, as far as the system knows."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return f"uid {os.getuid()}"
+    return actor_or_user(None)
 
 
 def print_nowhere() -> None:
