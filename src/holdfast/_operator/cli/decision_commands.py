@@ -131,23 +131,7 @@ def parsed(option: str, text: str, like: str = "") -> Any:
     help="With --dry-run: the module (or file) with the flow, whose code, versions and watched facts "
     "are compared.",
 )
-def _resume(
-    session: Session,
-    run_id: str | None,
-    queue: str | None,
-    flow: str | None,
-    failed: bool,
-    quarantined: bool,
-    diverged: bool,
-    yes: bool,
-    accept_change: bool,
-    keep: bool,
-    redo: bool,
-    confirm: bool,
-    dry_run: bool,
-    app: str | None,
-    actor: str,
-) -> int | None:
+def _resume(session: Session, app: str | None, yes: bool, **asked: Any) -> int | None:
     """Without RUN_ID: all failed, quarantined or diverged runs together.
 
     When many runs are resumed together, a run that needs a decision of its own (such as an effect
@@ -158,31 +142,31 @@ def _resume(
     versions, watched facts and results differ; what would be executed again; and what is in doubt.
     With --app the flow is replayed on its record, as far as it goes; no step is executed.
     """
-    if app is not None and not dry_run:
+    run_id, queue, flow = asked["run_id"], asked["queue"], asked["flow"]
+    if app is not None and not asked["dry_run"]:
         raise UsageError("--app is for --dry-run")
-    if dry_run and run_id is None:
+    if asked["dry_run"] and run_id is None:
         raise UsageError("--dry-run takes one RUN_ID, and reports on that run")
-    if run_id is None or queue is not None or flow is not None or failed or quarantined or diverged:
-        own = confirm or keep or redo or dry_run or (accept_change and not diverged)
-        if run_id is not None or failed + quarantined + diverged != 1 or own:
+    statuses = [it for it in ("failed", "quarantined", "diverged") if asked[it]]
+    if run_id is None or queue is not None or flow is not None or statuses:
+        own = any(asked[it] for it in ("confirm", "keep", "redo", "dry_run"))
+        own = own or (asked["accept_change"] and statuses != ["diverged"])
+        if run_id is not None or len(statuses) != 1 or own:
             raise UsageError(
                 "say RUN_ID, or for many together --failed, --quarantined or --diverged (and --flow "
                 "NAME, --queue NAME; --accept-change only with --diverged)"
             )
-        if diverged and flow is None:
+        if statuses == ["diverged"] and flow is None:
             raise UsageError("--diverged wants --flow NAME: the flow whose code was changed")
-        status = "failed" if failed else "quarantined" if quarantined else "diverged"
-        many = queue_admin.Many(queue, status, flow, accept_change)
-        return _resume_many(session, many, actor, yes=yes)
-    if keep and redo:
+        many = queue_admin.Many(queue, statuses[0], flow, asked["accept_change"])
+        return _resume_many(session, many, asked["actor"], yes=yes)
+    if asked["keep"] and asked["redo"]:
         raise UsageError("say --keep or --redo, not both")
-    if dry_run:
+    if asked["dry_run"]:
         _preview(session, run_id, app)
         return None
-    drift = "keep" if keep else "redo" if redo else None
-    asked = {"run_id": run_id, "accept_change": accept_change, "confirm": confirm, "drift": drift}
-    answer = session.act("resume", {**asked, "actor": actor})
-    tell(session, answer, resumed=[], refused=0)
+    drift = "keep" if asked["keep"] else "redo" if asked["redo"] else None
+    tell(session, session.act("resume", {**asked, "drift": drift}), resumed=[], refused=0)
     return None
 
 

@@ -34,25 +34,15 @@ def add_to(group: click.Group) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="List the effects that it may repeat; fork nothing.")
 def _fork(
-    session: Session,
-    run_id: str,
-    new_run_id: str,
-    before: str,
-    input: str | None,
-    app: str | None,
-    state: str | None,
-    results: tuple[str, ...],
-    dry_run: bool,
-    confirm: bool,
-    actor: str,
+    session: Session, app: str | None, results: tuple[str, ...], dry_run: bool, **asked: Any
 ) -> int | None:
     """STEP is a step key, as `holdfast show RUN_ID` tells it, or a turn such as turns[11]. What was
     recorded before it comes along and is not executed again; effects that the new run may execute
     again are listed, and have to be confirmed. Values are plain JSON; a value of a class of yours is
     given from Python: store.fork(…), or as --input with --app.
     """
-    store = session.store()
-    given = _object(input)
+    store, run_id, state = session.store(), asked["run_id"], asked["state"]
+    given = _object(asked["input"])
     checked = None if given is None else False
     flow = _flow(app, existing_row(store, run_id).flow)
     if given is not None and flow is not None:
@@ -60,17 +50,17 @@ def _fork(
     planned = fork.plan_fork(
         store,
         run_id,
-        new_run_id,
-        before=before,
+        asked["new_run_id"],
+        before=asked["before"],
         input=given,
         state=NOT_GIVEN if state is None else parsed("--state", state),
         results=dict(_result(text) for text in results),
-        actor=actor,
+        actor=asked["actor"],
     )
     if dry_run:
         _tell_planned(session, planned)
         return None
-    if planned.repeats and not confirm and not _confirmed(session, planned):
+    if planned.repeats and not asked["confirm"] and not _confirmed(session, planned):
         return None
     made = msgspec.structs.replace(fork.make(store, planned), input_checked=checked)
     _tell(session, made)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -34,11 +37,13 @@ from holdfast._operator.web import request_models, response_models
 from holdfast._operator.web.access_tokens import Role
 from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.journals import clipped, history
-from holdfast._operator.web.routes import API, Ask, Route
+from holdfast._operator.web.routes import API, Ask, Nothing, Route
 from holdfast._stores import lineage
 from holdfast._stores.addresses import shown
 from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 STATE_BYTES = 2 << 20
 """A larger state is left out, unless it is asked for."""
@@ -47,14 +52,39 @@ FRESH_S, SURVEY_S = 1.0, 2.0
 EXPLAINED = frozenset({Status.HELD, Status.FAILED, Status.WAITING})
 
 
+ROUTES: list[Route] = []
+"""Of this module, as `reads` declares them."""
+
+
+def reads(
+    path: str,
+    query: type[msgspec.Struct] = Nothing,
+    *,
+    role: Role | None = Role.VIEWER,
+    **more: Any,
+) -> Callable[[F], F]:
+    """Make a GET route of a function: its docstring is the summary, what it returns is the answer."""
+
+    def add(function: F) -> F:
+        answer = get_type_hints(function)["return"]
+        whole = path if path.startswith("/") else f"{API}/{path}"
+        about = inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
+        ROUTES.append(Route("GET", whole, role, about, function, answer, query, **more))
+        return function
+
+    return add
+
+
 # -- who and where -----------------------------------------------------------------------------
 
 
+@reads("/health", role=None)
 def health(_: Ask) -> response_models.Health:
     """Say that the server answers."""
     return response_models.Health()
 
 
+@reads("me")
 def me(ask: Ask) -> response_models.Me:
     """Say who asks, and what of."""
     session, token = ask.session, ask.visitor.token
@@ -71,6 +101,7 @@ def me(ask: Ask) -> response_models.Me:
     )
 
 
+@reads("/metrics", kind="text")
 def metrics(ask: Ask) -> str:
     """Return the store's figures as Prometheus reads them."""
     from holdfast._operator.read.store_metrics import store_metrics
@@ -81,6 +112,7 @@ def metrics(ask: Ask) -> str:
 # -- the list ----------------------------------------------------------------------------------
 
 
+@reads("runs", request_models.RunsQuery)
 def runs(ask: Ask) -> response_models.Runs:
     """List runs, newest first."""
     asked: request_models.RunsQuery = ask.query
@@ -140,8 +172,9 @@ def _counted(store: Store) -> dict[str, int] | None:
 # -- one run -----------------------------------------------------------------------------------
 
 
+@reads("run", request_models.WholeQuery, heavy=True)
 def run(ask: Ask) -> response_models.Run:
-    """Show one run, read once."""
+    """Show one run."""
     asked: request_models.WholeQuery = ask.query
     store, row = ask.store, run_views.existing_row(ask.store, asked.id)
     try:
@@ -181,6 +214,7 @@ def _is_left(store: Store, row: RunRow) -> bool:
     return row.owner is None or store.owner_is_dead(row.owner)
 
 
+@reads("run/steps", request_models.StepsQuery, heavy=True)
 def steps(ask: Ask) -> response_models.Steps:
     """Show some steps of a run, in the order in which they were called."""
     asked: request_models.StepsQuery = ask.query
@@ -194,16 +228,19 @@ def steps(ask: Ask) -> response_models.Steps:
     )
 
 
+@reads("run/timeline", request_models.RunQuery, heavy=True)
 def timeline(ask: Ask) -> response_models.TimelineTold:
     """Show a run over time."""
     return response_models.TimelineTold(timeline=timelines.timeline(ask.store, ask.query.id))
 
 
+@reads("run/snapshots", request_models.RunQuery, heavy=True)
 def snapshots(ask: Ask) -> response_models.Snapshots:
     """List the snapshots of a run's loops."""
     return response_models.Snapshots(snapshots=snapshots_of.snapshots(ask.store, ask.query.id))
 
 
+@reads("run/state", request_models.StateQuery, heavy=True)
 def state(ask: Ask) -> response_models.State:
     """Show the state of a snapshot."""
     asked: request_models.StateQuery = ask.query
@@ -212,6 +249,7 @@ def state(ask: Ask) -> response_models.State:
     return response_models.State(state=msgspec.structs.replace(found, state=kept))
 
 
+@reads("run/state-diff", request_models.StateDiffQuery, heavy=True)
 def state_diff(ask: Ask) -> response_models.StateDiff:
     """Show what changed between two snapshots."""
     asked: request_models.StateDiffQuery = ask.query
@@ -224,6 +262,7 @@ def state_diff(ask: Ask) -> response_models.StateDiff:
 # -- before deciding ---------------------------------------------------------------------------
 
 
+@reads("run/preview-resume", request_models.RunQuery, heavy=True)
 def preview_resume(ask: Ask) -> response_models.ResumePreviewTold:
     """Explain what a run would find if it went on now, as far as the journal alone can tell."""
     row = run_views.existing_row(ask.store, ask.query.id)
@@ -232,12 +271,14 @@ def preview_resume(ask: Ask) -> response_models.ResumePreviewTold:
     return response_models.ResumePreviewTold(preview=preview)
 
 
+@reads("run/preview-rollback", request_models.RollbackQuery, heavy=True)
 def preview_rollback(ask: Ask) -> response_models.RollbackPreviewTold:
     """Return what a rollback would do."""
     preview = run_rollback.preview_rollback(ask.store, ask.query.id, ask.query.to)
     return response_models.RollbackPreviewTold(preview=preview)
 
 
+@reads("run/preview-fork", request_models.ForkQuery, heavy=True)
 def preview_fork(ask: Ask) -> response_models.ForkPreviewTold:
     """Say which effects a fork would repeat."""
     asked: request_models.ForkQuery = ask.query
@@ -251,6 +292,7 @@ def preview_fork(ask: Ask) -> response_models.ForkPreviewTold:
 # -- all runs ----------------------------------------------------------------------------------
 
 
+@reads("pending", request_models.PendingQuery, heavy=True)
 def pending(ask: Ask) -> response_models.Pending:
     """Show what waits for a person."""
     asked: request_models.PendingQuery = ask.query
@@ -265,6 +307,7 @@ def pending(ask: Ask) -> response_models.Pending:
     return response_models.Pending(questions=asking, doubts=doubts, troubles=bad, held=held)
 
 
+@reads("fleet")
 def fleet(ask: Ask) -> response_models.Fleet:
     """Show who works, on what."""
     told = response_models.Fleet(workers=None, queues=None, schedules=None, troubles=[])
@@ -281,6 +324,7 @@ def fleet(ask: Ask) -> response_models.Fleet:
     return told
 
 
+@reads("findings", heavy=True)
 def findings(ask: Ask) -> response_models.Findings:
     """Show what the watchdog finds now."""
     told, found = ask.site.fresh("findings", SURVEY_S, lambda: doctor.checkup(ask.store))
@@ -292,6 +336,7 @@ def findings(ask: Ask) -> response_models.Findings:
     )
 
 
+@reads("trends", request_models.TrendsQuery)
 def trends(ask: Ask) -> response_models.TrendsTold:
     """Show what was measured over time."""
     asked: request_models.TrendsQuery = ask.query
@@ -300,126 +345,10 @@ def trends(ask: Ask) -> response_models.TrendsTold:
     )
 
 
+@reads("audit", request_models.AuditQuery, role=Role.OPERATOR)
 def audit(ask: Ask) -> response_models.Audit:
     """Show who changed queues, schedules and tokens."""
     return response_models.Audit(audit=audits.recorded_changes(ask.store, ask.query.limit))
 
 
-VIEWER = Role.VIEWER
-_ALL = [
-    Route("GET", "/health", None, "Says that the server answers.", health, response_models.Health),
-    Route("GET", "/metrics", VIEWER, "Figures for Prometheus.", metrics, str, kind="text"),
-    Route("GET", f"{API}/me", VIEWER, "Who asks.", me, response_models.Me),
-    Route(
-        "GET",
-        f"{API}/runs",
-        VIEWER,
-        "Runs, newest first.",
-        runs,
-        response_models.Runs,
-        request_models.RunsQuery,
-    ),
-    Route(
-        "GET",
-        f"{API}/pending",
-        VIEWER,
-        "What waits for a person.",
-        pending,
-        response_models.Pending,
-        request_models.PendingQuery,
-        heavy=True,
-    ),
-    Route(
-        "GET",
-        f"{API}/audit",
-        Role.OPERATOR,
-        "Who changed queues, schedules and tokens.",
-        audit,
-        response_models.Audit,
-        request_models.AuditQuery,
-    ),
-    Route(
-        "GET", f"{API}/fleet", VIEWER, "Workers, queues, schedules.", fleet, response_models.Fleet
-    ),
-    Route(
-        "GET",
-        f"{API}/findings",
-        VIEWER,
-        "What is found now.",
-        findings,
-        response_models.Findings,
-        heavy=True,
-    ),
-    Route(
-        "GET",
-        f"{API}/trends",
-        VIEWER,
-        "Figures over time.",
-        trends,
-        response_models.TrendsTold,
-        request_models.TrendsQuery,
-    ),
-]
-ROUTES: list[Route] = _ALL + [
-    Route("GET", f"{API}/{path}", VIEWER, summary, perform, answer, query, heavy=True)
-    for path, summary, perform, answer, query in (
-        ("run", "One run.", run, response_models.Run, request_models.WholeQuery),
-        ("run/steps", "Steps of a run.", steps, response_models.Steps, request_models.StepsQuery),
-        (
-            "run/history",
-            "Entries of a journal.",
-            history,
-            response_models.HistoryTold,
-            request_models.HistoryQuery,
-        ),
-        (
-            "run/timeline",
-            "A run over time.",
-            timeline,
-            response_models.TimelineTold,
-            request_models.RunQuery,
-        ),
-        (
-            "run/snapshots",
-            "Its snapshots.",
-            snapshots,
-            response_models.Snapshots,
-            request_models.RunQuery,
-        ),
-        (
-            "run/state",
-            "The state of a snapshot.",
-            state,
-            response_models.State,
-            request_models.StateQuery,
-        ),
-        (
-            "run/state-diff",
-            "What changed between two snapshots.",
-            state_diff,
-            response_models.StateDiff,
-            request_models.StateDiffQuery,
-        ),
-        (
-            "run/preview-resume",
-            "What it would find if it went on now.",
-            preview_resume,
-            response_models.ResumePreviewTold,
-            request_models.RunQuery,
-        ),
-        (
-            "run/preview-rollback",
-            "What a rollback would do.",
-            preview_rollback,
-            response_models.RollbackPreviewTold,
-            request_models.RollbackQuery,
-        ),
-        (
-            "run/preview-fork",
-            "What a fork would repeat.",
-            preview_fork,
-            response_models.ForkPreviewTold,
-            request_models.ForkQuery,
-        ),
-    )
-]
+reads("run/history", request_models.HistoryQuery, heavy=True)(history)

@@ -847,14 +847,8 @@ export interface WorkerView {
 export interface Reads {
   "me": { asked: {}; answer: Me };
   "runs": { asked: { status?: string[] | string | null; flow?: string | null; queue?: string | null; held_reason?: string | null; tag?: string | null; version?: string | null; parent?: string | null; finding?: string | null; older_than?: string | null; search?: string | null; limit?: number | string | null; before?: number | string | null }; answer: Runs };
-  "pending": { asked: { to?: string | null; limit?: number | string | null }; answer: Pending };
-  "audit": { asked: { limit?: number | string | null }; answer: Audit };
-  "fleet": { asked: {}; answer: Fleet };
-  "findings": { asked: {}; answer: Findings };
-  "trends": { asked: { since?: string | null; flow?: string | null }; answer: TrendsTold };
   "run": { asked: { id: string | null; full?: boolean | number | null; steps?: number | string | null }; answer: Run };
   "run/steps": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null }; answer: Steps };
-  "run/history": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: HistoryTold };
   "run/timeline": { asked: { id: string | null }; answer: TimelineTold };
   "run/snapshots": { asked: { id: string | null }; answer: Snapshots };
   "run/state": { asked: { id: string | null; seq?: number | string | null; path?: string | null; full?: boolean | number | null }; answer: State };
@@ -862,6 +856,12 @@ export interface Reads {
   "run/preview-resume": { asked: { id: string | null }; answer: ResumePreviewTold };
   "run/preview-rollback": { asked: { id: string | null; to?: string | null }; answer: RollbackPreviewTold };
   "run/preview-fork": { asked: { id: string | null; before: string | null; new_run_id?: string | null }; answer: ForkPreviewTold };
+  "pending": { asked: { to?: string | null; limit?: number | string | null }; answer: Pending };
+  "fleet": { asked: {}; answer: Fleet };
+  "findings": { asked: {}; answer: Findings };
+  "trends": { asked: { since?: string | null; flow?: string | null }; answer: TrendsTold };
+  "audit": { asked: { limit?: number | string | null }; answer: Audit };
+  "run/history": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: HistoryTold };
   "openapi.json": { asked: {}; answer: Record<string, any> };
 }
 
