@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ import pytest
 
 from tests import sweeps
 from tests.crash.harness import ROOT, SERVER_IN_SWEEPS, World, wait_for
+from tests.postgres.server import free_port
 
 REPORTS = sweeps.size(30, 60)
 SOURCES = 5
@@ -26,7 +26,7 @@ class Server:
     """One process of the web app."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         log = (world.root / f"{name}.log").open("wb")
         self.process = subprocess.Popen(
             [
@@ -87,12 +87,6 @@ class Server:
     def end(self, number: int) -> None:
         self.process.send_signal(number)
         self.process.wait(60)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

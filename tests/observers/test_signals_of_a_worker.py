@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from tests.observers.signalled import (
     signalled_good,
 )
 from tests.observers.test_metrics import value
+from tests.postgres.server import free_port
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests.observers.signalled"
@@ -92,12 +92,6 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 # -- figures -----------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Scraper:
