@@ -19,8 +19,8 @@ import pytest
 import holdfast as hf
 from holdfast._stores.postgres import postgres_errors
 from tests.ops.test_cli_run import PATIENCE_S, Command
-from tests.ops.test_cli_worker import MODULE, answer, free_port, status, submit, until
-from tests.postgres.server import Server
+from tests.ops.test_cli_worker import MODULE, answer, status, submit, until
+from tests.postgres.server import Server, free_port
 
 
 @pytest.fixture

@@ -11,10 +11,13 @@ import pytest
 
 import holdfast
 from holdfast import Watchdog, aio, each, effect, flow, step, testing, wait_for_signal
+from holdfast._engine.journal.rows import etag_of
 from holdfast._features.watchdog import watchdog_loop as watchdog_loop
 from holdfast._features.watchdog.watchdog_loop import WatchdogLoop
+from holdfast._operator.act import fork as forks, run_decisions
+from holdfast._operator.act.expected_version import require_etag
 from holdfast._runtime import registry
-from holdfast.errors import RunCancelled, RunFailed, RunHeld, UsageError
+from holdfast.errors import RunCancelled, RunFailed, RunHeld, StaleView, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import is_free, until
 from tests.runtime.stops import kinds
@@ -288,6 +291,26 @@ def test_many_workers_at_once_hold_it_once(store):
     assert findings_in(store, "r") == ["hold"]
     assert kinds(store, "r").count("run_held") == 1
     assert not list(store.verify())
+
+
+def test_a_note_refuses_nobody_who_saw_the_run_before(store):
+    """A worker notes what it finds in a failed run within a minute: just when somebody decides."""
+    with pytest.raises(RunFailed):
+        failing.run("r")
+    backend = store._backend
+    seen = etag_of(backend.get("r"))
+    assert store.run_watchdog()
+    noted = etag_of(backend.get("r"))
+    assert noted != seen
+    forked = forks.fork(
+        require_etag(backend, "r", seen), "r", "f", before="wd-bad", actor="kim", confirm=True
+    )
+    assert forked.created
+    resumed = run_decisions.resume(require_etag(backend, "r", seen), "r", actor="kim", confirm=True)
+    assert resumed.recorded
+    for stale in (seen, noted):
+        with pytest.raises(StaleView):
+            run_decisions.resume(require_etag(backend, "r", stale), "r", actor="ana")
 
 
 def test_a_failed_run_that_left_effects_behind_is_noted_once(store):

@@ -5,6 +5,9 @@ etag that the actor saw. An entry is written on the row that the action read, an
 message and a fork bring the etag into their own transaction. So the comparison is part of the write, and
 nobody can slip in between; what is refused has changed nothing. Once the action has written, the run has changed,
 and that was the action.
+
+A finding that is noted in the journal of a run is no change of it: what somebody saw before is still
+true, so the note does not refuse their decision.
 """
 
 from __future__ import annotations
@@ -14,10 +17,15 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast._engine.journal.rows import Message, RunRow, Write
+from holdfast._engine.journal.entries import Kind
+from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.rows import Message, RunRow, Write, etag_of
 from holdfast._stores.claim_rules import check_etag
 from holdfast._stores.contract import Committed, NewRun, Outcome, Posted, Started, Store
 from holdfast._stores.lineage import Origin
+
+NOTES_MAX = 20
+"""More notes than these since somebody looked are worth another look."""
 
 
 def require_etag(store: Store, run_id: str, etag: str | None) -> Store:
@@ -37,14 +45,41 @@ class _Guarded:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
+    def _is_guarded(self, run_id: str) -> bool:
+        return run_id == self._run_id and not self._acted
+
     def _expected(self, run_id: str) -> str | None:
-        return self._etag if run_id == self._run_id and not self._acted else None
+        """Return the etag that a write brings into its own transaction."""
+        if not self._is_guarded(run_id):
+            return None
+        row = self._store.get(run_id)
+        if row is not None:
+            self._pass_over_notes(row)
+        return self._etag
 
     def get(self, run_id: str) -> RunRow | None:
         row = self._store.get(run_id)
-        if row is not None:
-            check_etag(row, self._expected(run_id))
+        if row is not None and self._is_guarded(run_id):
+            self._pass_over_notes(row)
+            check_etag(row, self._etag)
         return row
+
+    def _pass_over_notes(self, row: RunRow) -> None:
+        """Go on from the etag of a run that has only got notes of findings since the actor saw it."""
+        now = etag_of(row)
+        seen_state, _, seen = self._etag.rpartition(".")
+        state, _, last = now.rpartition(".")
+        if row.status in (Status.QUEUED, Status.RUNNING) or state != seen_state:
+            return
+        if not (seen.isdecimal() and last.isdecimal()):
+            return
+        since = range(int(seen) + 1, int(last) + 1)
+        if 0 < len(since) <= NOTES_MAX and all(self._is_note(row.run_no, seq) for seq in since):
+            self._etag = now
+
+    def _is_note(self, run_no: int, seq: int) -> bool:
+        entry = self._store.entry(run_no, seq)
+        return entry is not None and entry.kind is Kind.FINDING_NOTED
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         outcomes = self._store.append(writes)
