@@ -116,17 +116,15 @@ def connected(port: int, sent: bytes) -> socket.socket:
 
 def test_a_right_token_is_never_refused_because_of_others(asked, monkeypatch):
     """Some ask nothing, some are made to wait for their wrong tokens: there is room all the same."""
-    monkeypatch.setattr(metrics_server, "DELAY_S", 3.0)
-    monkeypatch.setattr(metrics_server, "DELAY_MAX_S", 3.0)
+    monkeypatch.setattr(metrics_server, "DELAY_S", 600.0)
+    monkeypatch.setattr(metrics_server, "DELAY_MAX_S", 600.0)
     wrong = (
         f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{asked.port}\r\nAuthorization: Bearer x\r\n\r\n"
     )
     links = [connected(asked.port, wrong.encode()) for _ in range(metrics_server.AT_ONCE)]
     links += [connected(asked.port, b"GET /met") for _ in range(2 * metrics_server.AT_ONCE)]
-    begun = time.monotonic()
     for _ in range(5):
         assert asked(asked.right) == (200, TEXT)
-    assert time.monotonic() - begun < 2.5
     for link in links:
         link.close()
 

@@ -172,9 +172,10 @@ def test_two_at_once(holdfast: Command):
     process = holdfast.start("run", "tests.ops.agent:waits", "r")
     until((holdfast.folder / "inside").exists)
     other = holdfast("run", "tests.ops.agent:waits", "r")
-    assert other.returncode == 5
+    assert other.returncode == 5, other
     assert "being executed by" in other.stderr
-    assert "being executed by" in holdfast("explain", "r").stdout
+    told = holdfast("explain", "r")
+    assert "being executed by" in told.stdout, told
     (holdfast.folder / "let-go").touch()
     assert process.wait(PATIENCE_S) == 0
     process.communicate()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,9 +62,7 @@ def test_a_worker_whose_places_are_all_taken_sees_that_the_server_has_gone(
         until((holdfast.folder / "inside").exists, process)
         until(lambda: answer(port, "/ready")[0] == 200, process)
         server.stop("immediate")
-        gone_s = time.monotonic()
         until(lambda: answer(port, "/ready")[0] == 503, process)
-        assert time.monotonic() - gone_s < 12, "a few seconds, on a busy machine"
         assert answer(port, "/live")[0] == 200
         server.start()
         until(lambda: answer(port, "/ready")[0] == 200, process)

@@ -191,6 +191,10 @@ def test_a_stream_ends_with_its_session_also_if_nothing_happens(
     site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, path: str, how: str
 ):
     monkeypatch.setattr(browser_sessions, "SESSIONS_EACH", 1)
+    # It waits for no sign of life; and if the session has ended here, for no look either.
+    monkeypatch.setattr(event_streams, "KEEP_ALIVE_S", 3600.0)
+    if how in ("signed out", "pushed out"):
+        monkeypatch.setattr(event_streams, "CHECK_S", 3600.0)
     secret = tokens.create("lee", "operator")
     browser = Browser(site, secret)
     kim = Person(site, tokens.create("kim", "viewer"))
@@ -208,12 +212,7 @@ def test_a_stream_ends_with_its_session_also_if_nothing_happens(
         else:
             assert tokens.path is not None
             tokens.path.chmod(0o666)
-        begun = time.monotonic()
-        list(stream.events())
-        took = time.monotonic() - begun
-        assert took < event_streams.KEEP_ALIVE_S / 3, "long before the next sign of life"
-        if how in ("signed out", "pushed out"):
-            assert took < 0.9 * event_streams.CHECK_S, "at once"
+        list(stream.events())  # It comes to an end.
         if how != "not readable":
             assert next(other.events())[0] == "change" if how != "revoked" else True
 
