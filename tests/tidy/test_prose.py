@@ -1,4 +1,4 @@
-"""Words that a stranger would stumble over do not stand where users read: pages, docstrings, helps, errors.
+"""Words that a stranger would stumble over stand in no page, docstring, help, error or comment.
 
 Each pattern has the better word beside it. The rules are those of the style guide: report instead of
 "is told", current words, and the names that Python gives its types.
@@ -6,7 +6,9 @@ Each pattern has the better word beside it. The rules are those of the style gui
 
 import ast
 import inspect
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from typing import Any
 
@@ -112,6 +114,28 @@ def errors() -> Texts:
 OURS = {name for name, it in vars(holdfast.errors).items() if inspect.isclass(it)}
 
 
+def internals() -> Texts:
+    """Docstrings and comments of modules that are not public."""
+    for path in modules():
+        if not path.relative_to(PACKAGE).as_posix().startswith(NOT_YET):
+            for line, text in written(path.read_text(encoding="utf-8")):
+                yield f"{name_of(path)}:{line}", text
+
+
+NOT_YET = ("_stores/", "_operator/act/", "_operator/cli/", "_operator/web/", "integrations/mcp/")
+"""Where internal prose is not in plain words yet."""
+
+
+def written(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the comments of a source, its docstrings, and the strings that stand behind constants."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.lineno, str(node.value.value)
+
+
 def raised(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The texts with which errors of ours are made."""
     for node in ast.walk(tree):
@@ -133,8 +157,8 @@ def _text(node: ast.AST) -> str:
     return " ".join(part for part in parts if isinstance(part, str))
 
 
-@pytest.mark.parametrize("texts", [pages, docstrings, helps, errors])
-def test_users_read_plain_words(texts):
+@pytest.mark.parametrize("texts", [pages, docstrings, helps, errors, internals])
+def test_texts_are_in_plain_words(texts):
     found = {where: wrong for where, text in texts() if (wrong := unusual(text))}
     assert not found, "\n".join(f"{where}: {'; '.join(it)}" for where, it in found.items())
 
@@ -148,10 +172,16 @@ def test_users_read_plain_words(texts):
         (docstrings, "holdfast.types.Store.runs"),
         (docstrings, "holdfast.errors.RunHeld"),
         (helps, "holdfast explain"),
+        (internals, "src/holdfast/_runtime/engine.py:1"),
     ],
 )
 def test_what_users_read_is_looked_at(texts, where):
     assert any(name == where and text for name, text in texts())
+
+
+def test_internal_texts_are_looked_at():
+    source = '"""A."""\nB = 1  # C\n"""D."""\ndef f():\n    """E."""\n    return "F"\n'
+    assert sorted(text for _, text in written(source)) == ["# C", "A.", "D.", "E."]
 
 
 @pytest.mark.parametrize(

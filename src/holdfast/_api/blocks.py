@@ -126,7 +126,7 @@ class RunBlock(Block):
                 _show_own_line(raised, error, trace)
                 raise
 
-    if not TYPE_CHECKING:  # Who checks types is told by the checker.
+    if not TYPE_CHECKING:  # A type checker reports it.
 
         async def __aenter__(self) -> NoReturn:
             """Say which block is meant."""

@@ -28,7 +28,7 @@ def check_function(what: str, fn: Any) -> None:
 
 
 def is_method(fn: Callable[..., Any]) -> bool:
-    """Say whether a function was written in a class body and takes `self`."""
+    """Return whether a function was written in a class body and takes `self`."""
     parent, _, _ = fn.__qualname__.rpartition(".")
     if not parent or parent.endswith("<locals>") or inspect.ismethod(fn):
         return False

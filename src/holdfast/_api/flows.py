@@ -160,7 +160,7 @@ class FlowLike(registry.RegisteredFlow):
         return self._request_for(run_id, args, kwargs)
 
     def _is_derived(self, run_id: object) -> bool:
-        """Say whether an id was made by us, for a tick of a schedule: such a run is taken up under
+        """Return whether an id was made by us, for a tick of a schedule: such a run is taken up under
         its id like any other, and never begun under it."""
         derived = isinstance(run_id, str) and CHILD_SEPARATOR in run_id
         return derived and self._engine().backend.get(str(run_id)) is not None

@@ -139,7 +139,7 @@ class _Turning(Iterator[S]):
         return self.turn(None if self.is_under_way else _caller(2))
 
     def turn(self, caller: FrameType | None) -> S:
-        """Begin the next turn; of the first, the frame that asks for it is told."""
+        """Begin the next turn; the first one receives the frame that asks for it."""
         try:
             self._frame.execution.check()
             state = self._save() if caller is None else self._enter(caller)

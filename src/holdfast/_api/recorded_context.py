@@ -207,7 +207,7 @@ def load_progress() -> Any:
 
 
 def is_replaying() -> bool:
-    """Say whether the flow is still being replayed: what it does now happened before."""
+    """Return whether the flow is still being replayed: what it does now happened before."""
     frame = current.get()
     if frame is None or frame.call is not None:
         return False

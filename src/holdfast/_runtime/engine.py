@@ -93,7 +93,7 @@ class ActiveWorker(Worker, Protocol):
     """The worker of this process, as the engine knows it."""
 
     def works_on(self, run_id: str) -> bool:
-        """Say whether it has the run."""
+        """Return whether it has the run."""
         ...
 
 
@@ -214,7 +214,7 @@ class Engine:
             self._admitting.discard(run_id)
 
     def _is_free(self, run_id: str) -> bool:
-        """Tell whether nobody has a run any more, by the store: its last write may be through before
+        """Return whether nobody has a run any more, by the store: its last write may be through before
         the thread that waits for it has noticed."""
         row = self.backend.get(run_id)
         return row is not None and row.owner is None
@@ -236,7 +236,7 @@ class Engine:
         observer_registry.left(self.backend, execution.lease.row)
 
     def is_executing(self, run_id: str) -> bool:
-        """Say whether this process is at work on the run."""
+        """Return whether this process is at work on the run."""
         return run_id in self._active
 
     def executing(self) -> list[ActiveRun]:
@@ -253,8 +253,8 @@ class Engine:
             self.heartbeat.ensure()
 
     def in_thread(self, execution: ActiveRun, work: Callable[[], None]) -> threading.Thread:
-        """Execute a run that was taken in a thread of its own. If none can be started, the run is given
-        back, and its caller is told."""
+        """Execute a run that was taken in a thread of its own. If none can be started, the run is
+        released, and its caller gets an error."""
         name = f"holdfast-run-{execution.run_id}"
         thread = Thread(target=work, name=name)
         try:
@@ -266,8 +266,8 @@ class Engine:
         return thread
 
     def without_thread(self, execution: ActiveRun, error: RuntimeError) -> RunError:
-        """Give a run back at once that was taken, and that no thread can be started for; returns
-        what its caller is told."""
+        """Release a claimed run for which no thread can be started; returns the error for its
+        caller."""
         run_id, lease = execution.run_id, execution.lease
         given_back = "was given back, so that it can be taken up again at once"
         try:
@@ -295,7 +295,7 @@ class Engine:
             self._abandoned = [kept for kept in self._abandoned if kept is not lease]
 
     def may_own(self) -> bool:
-        """Say whether the leases of this process are worth a pulse."""
+        """Return whether the leases of this process are worth a pulse."""
         with self._lock:
             if self._owner is None or self.closed:
                 return False
@@ -391,7 +391,7 @@ class Engine:
             self._left.wait_for(lambda: not any(map(self._is_at_work, waiting)), CLOSING_S)
 
     def _is_at_work(self, run: ActiveRun) -> bool:
-        """Tell whether a thread works on the run; a task cannot end while its loop stands still."""
+        """Return whether a thread works on the run; a task cannot end while its loop stands still."""
         return not run.awaits and self._active.get(run.run_id) is run
 
     def after_fork(self) -> None:
@@ -439,7 +439,7 @@ def opened_default() -> Engine | None:
 
 
 def url_at_hand() -> str:
-    """Return where runs are kept if nobody says it: HOLDFAST_URL, or ./holdfast.db, which is told."""
+    """Return the default address: HOLDFAST_URL, or ./holdfast.db, which is printed."""
     url = os.environ.get("HOLDFAST_URL")
     if url:
         return url
@@ -460,7 +460,7 @@ def _opened_default() -> Engine:
 
 
 def any_executing() -> bool:
-    """Say whether any run is at work in this process."""
+    """Return whether any run is at work in this process."""
     return any(engine.executing() for engine in opened())
 
 

@@ -1,12 +1,11 @@
-"""What is said to the runs at work here: their inboxes, and the thread that looks after them.
+"""The inboxes of the runs that this process executes, and the thread that polls them.
 
 A message waits in the store until an entry of its run takes it. Of a run at work, this process keeps
 what it has seen so far (`RunInbox`). One thread per store (the `InboxPoller`) looks a few times a second
 whether there is something new, in one query for all runs; while a line of some run waits for a
-message, it is told of every commit and looks at once.
+message, every commit wakes it and it looks at once.
 
-Some messages are not waited for: cancel, pause. Those are handed to their handler, which stops the
-run at its next durable call.
+No line waits for cancel and pause: their handler stops the run at its next durable call.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ class RunInbox:
             return list(self._untaken.get(kind, ()))
 
     def has(self, kind: str | None) -> bool:
-        """Tell whether a message of this kind is there that nobody has."""
+        """Return whether a message of this kind is there that nobody has."""
         with self._lock:
             return self._free(kind) is not None
 
@@ -252,7 +251,7 @@ class InboxPoller:
         self._hush()
 
     def _is_over(self) -> bool:
-        """Tell whether nothing is at work any more; then the thread ends, and the next is another."""
+        """Return whether nothing is at work any more; then the thread ends, and the next is another."""
         with self._lock:
             if self._ends.is_set() or not (self._listens or self._engine.executing()):
                 self._thread = None

@@ -1,4 +1,4 @@
-"""Who is told of what happens here. With no observer nothing is made up for one."""
+"""The observers of this process, and what each of them receives. Without an observer, nothing is made."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ class Unobserved:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Nobody is told."""
+        """Notify nobody."""
 
     def came_to(self, error: BaseException | None) -> None:
-        """Nobody is told."""
+        """Notify nobody."""
 
     def give_up(self, error: BaseException) -> bool:
-        """Nobody is told."""
+        """Notify nobody."""
         return True
 
 
@@ -141,7 +141,7 @@ def attempt(engine: Observed, row: RunRow, call: StepCall, what: str) -> Unobser
 
 
 class Attempt(Unobserved):
-    """A call of user code that observers are told of."""
+    """A call of user code that observers receive."""
 
     __slots__ = ("_before", "_begun", "_call", "_engine", "_is_over", "_lock", "_observed")
 

@@ -56,7 +56,7 @@ class Queue:
 
     @property
     def limits(self) -> Limits:
-        """The limits as the store keeps them."""
+        """Return the limits as the store keeps them."""
         return Limits(
             self.name,
             concurrency=self.concurrency,

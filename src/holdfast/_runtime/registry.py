@@ -107,7 +107,7 @@ def check_same(what: str, name: str, known: Callable[..., Any], fn: Callable[...
 
 
 def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Say whether two functions are one definition, loaded again (notebook, reload)."""
+    """Return whether two functions are one definition, loaded again (notebook, reload)."""
     if one.__qualname__ != other.__qualname__:
         return False
     return one.__module__ == other.__module__ or _file(one) == _file(other)

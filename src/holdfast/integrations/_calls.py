@@ -110,7 +110,7 @@ def messages_result(result: ToolResult) -> dict[str, Any]:
 
 
 def storable(said: Any) -> Any:
-    """Return what a model said as it can be kept: halves of characters are no text, and are spelled."""
+    """Return the text of a model in a form that can be stored: surrogates are escaped."""
     if isinstance(said, str):
         return said.encode("utf-8", "backslashreplace").decode()
     if isinstance(said, Mapping):
@@ -120,7 +120,7 @@ def storable(said: Any) -> Any:
 
 
 def is_shallow(said: Any) -> bool:
-    """Say whether what a model said is nested so little that it can be kept."""
+    """Return whether what a model said is nested so little that it can be kept."""
     level: list[Any] = [said]
     for _ in range(LEVELS_MAX):
         below: list[Any] = []
@@ -146,7 +146,7 @@ def kept(arguments: str | Mapping[str, Any]) -> Any:
 
 
 def is_storable(said: Any) -> bool:
-    """Say whether all text in what a model said is whole."""
+    """Return whether all text in what a model said is whole."""
     return bool(storable(said) == said)
 
 

@@ -273,7 +273,7 @@ def results_of(store: Store, run_id: str) -> dict[str, ToolResult]:
 
 
 def _is_other(name: str, entry: Entry) -> bool:
-    """Say whether an entry begins what adapters of ours record beside tool calls."""
+    """Return whether an entry begins what adapters of ours record beside tool calls."""
     args = entry.body.get("args")
     if not isinstance(args, Mapping):
         return False

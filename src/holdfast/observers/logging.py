@@ -33,7 +33,7 @@ class RunFilter(logging.Filter):
     `attempt` and `generation`, for a format such as "%(run_id)s %(step)s %(message)s"."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is to be written."""
+        """Return whether a record is to be written."""
         ours = record.name.split(".")[0] == "holdfast"
         if is_replaying() and not ours:
             return False
@@ -100,7 +100,7 @@ class LineFormatter(logging.Formatter):
 
 
 def _raised(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what is told of the exception of a record, if it has one."""
+    """Return the fields of the exception of a record, if it has one."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
         return {"exception": type(error).__name__, "places": _places(error)}

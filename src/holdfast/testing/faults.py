@@ -40,7 +40,7 @@ class _Fault(msgspec.Struct):
     fences: bool = False
 
     def is_due(self, operation: str, number: int) -> bool:
-        """Say whether it strikes now."""
+        """Return whether it strikes now."""
         if operation != self.operation:
             return False
         return number >= self.at if self.forever else number == self.at

@@ -239,6 +239,6 @@ def read_export(path: str | Path) -> Exported:
 
 
 def _is_old(path: Path) -> bool:
-    """Tell whether a file has the first format: one object, its head on a line of its own."""
+    """Return whether a file has the first format: one object, its head on a line of its own."""
     with path.open("rb") as file:
         return file.readline(100).rstrip() in (b'{"holdfast_export":1,', b'{"holdfast_export": 1,')

@@ -117,7 +117,7 @@ def _policy(spec: Spec) -> str:
 
 
 def is_intended(kept: Kept, run_id: str, step: str, attempt: int) -> bool:
-    """Say whether the store has the intent of this attempt."""
+    """Return whether the store has the intent of this attempt."""
     if isinstance(kept, Mortal):
         if kept.dead:
             return True

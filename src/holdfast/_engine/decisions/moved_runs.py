@@ -32,7 +32,7 @@ def from_file(row: RunRow, name: str) -> RunRow:
 
 
 def may_be_undone_twice(row: RunRow) -> bool:
-    """Tell whether a run that is final could still be rolled back."""
+    """Return whether a run that is final could still be rolled back."""
     return row.status in FINAL and row.status is not Status.ROLLED_BACK
 
 

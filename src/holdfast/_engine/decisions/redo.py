@@ -66,7 +66,7 @@ def loops_behind(history: History, steps: Sequence[str]) -> list[str]:
 
 
 def may_have_happened(record: Record) -> bool:
-    """Say whether doing a step again would change the world a second time."""
+    """Return whether doing a step again would change the world a second time."""
     if record.begun is not None and record.begun.kind is Kind.CHILD_STARTED:
         return True
     if not record.effect:

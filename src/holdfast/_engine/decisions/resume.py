@@ -274,12 +274,12 @@ def _doubts(left: list[Record], at_us: int, *, ended: bool = False) -> tuple[Dra
 
 
 def value_is_lost(record: Record) -> bool:
-    """Say whether an effect is known to have happened, and only its result is missing."""
+    """Return whether an effect is known to have happened, and only its result is missing."""
     return record.doubt is not None and facts_of(record.doubt).get("why") == "value_lost"
 
 
 def frees(history: History, settled: Record) -> bool:
-    """Say whether settling this doubt leaves a held run with none."""
+    """Return whether settling this doubt leaves a held run with none."""
     if history.status is not Status.HELD or held_reason(history) != HeldReason.IN_DOUBT:
         return False
     return all(record is settled for record in history.open_doubts())

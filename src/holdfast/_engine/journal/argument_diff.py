@@ -13,7 +13,7 @@ from holdfast._engine.values.redactor import Redact, redacted
 from holdfast.errors import NotSerializable
 
 SHOWN_MAX = 3
-"""How many differences are told."""
+"""How many differences are named."""
 TEXT_MAX_CHARS = 60
 _BEFORE_CHARS = 20
 """How much of a long text is shown before the place where it differs."""

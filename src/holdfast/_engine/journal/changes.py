@@ -78,7 +78,7 @@ class ClaimKey(Change):
         return None
 
     def is_free(self, found: KeyState | None, row: RunRow) -> bool:
-        """Tell whether the key is free for this call: new, known not to have happened, or already
+        """Return whether the key is free for this call: new, known not to have happened, or already
         its own from an attempt before. With other arguments it never is."""
         if found is None:
             return True
@@ -197,7 +197,7 @@ def inbox_lock(namespace: str, run_id: str) -> tuple[str, ...]:
 
 
 def reads_mail(row: RunRow) -> bool:
-    """Tell whether a message to this run can still be read by anybody."""
+    """Return whether a message to this run can still be read by anybody."""
     return row.status not in ENDED
 
 
@@ -285,7 +285,7 @@ class Spend(Change):
 
 
 def is_exhausted(account: Account, spend: Spend, at_us: int) -> bool:
-    """Tell whether an account has not got what somebody wants to spend, or is used up already."""
+    """Return whether an account has not got what somebody wants to spend, or is used up already."""
     for limit, used, amount in (
         (account.usd_nanos, account.spent_usd_nanos, spend.usd_nanos),
         (account.tokens, account.spent_tokens, spend.tokens),
@@ -364,7 +364,7 @@ def next_memo(memo: Memo, before: Memo | None, at_us: int) -> Memo:
 
 
 def is_there(memo: Memo | None, at_us: int) -> bool:
-    """Tell whether a value of a memory can be read: it was not removed, and its time is not over."""
+    """Return whether a value of a memory can be read: it was not removed, and its time is not over."""
     return (
         memo is not None
         and memo.value is not None
@@ -373,12 +373,12 @@ def is_there(memo: Memo | None, at_us: int) -> bool:
 
 
 def is_expired(memo: Memo, at_us: int) -> bool:
-    """Tell whether the time of a value is over, and it has not been removed yet."""
+    """Return whether the time of a value is over, and it has not been removed yet."""
     return memo.value is not None and memo.expires_us is not None and memo.expires_us <= at_us
 
 
 def is_stale(memo: Memo, before_us: int) -> bool:
-    """Tell whether a value of a memory has been over for so long that it can be dropped."""
+    """Return whether a value of a memory has been over for so long that it can be dropped."""
     ended_us = memo.updated_us if memo.value is None else memo.expires_us
     return ended_us is not None and ended_us < before_us
 

@@ -36,7 +36,7 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """Return under which name a run remembers that it was told."""
+        """Return the name under which a run remembers that it was reported."""
         return f"{self.kind}:{self.steps[0] if self.kind == 'fact' else self.name}"
 
     def __str__(self) -> str:
@@ -86,9 +86,9 @@ class DriftRecord:
         self.previous: Entry | None = None
         """The claim before the last one, among the entries that were read."""
         self.accepted: dict[str, str] = {}
-        """What was told and gone on with: by token, what it is now."""
+        """Reported changes that the run went on with: by token, the value of now."""
         self.broken: dict[str, dict[str, Any]] = {}
-        """Watched facts whose change the flow was told as an error, by step."""
+        """Watched facts whose change was raised in the flow as an error, by step."""
         self.found_last: dict[str, Any] = {}
         self.free = False
         """Whether the last claim follows a person's decision about a change."""
@@ -116,7 +116,7 @@ class DriftRecord:
         self.accepted.update(data.get("accepted", {}))
 
     def forget(self, step: str) -> None:
-        """A step is superseded: what was told of it says nothing of the next one."""
+        """A step is superseded: reports about it do not apply to the next one."""
         self.broken.pop(step, None)
 
     @property

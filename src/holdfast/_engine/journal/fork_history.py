@@ -96,8 +96,8 @@ class Facts(msgspec.Struct):
     """A digest of what was given, to tell the same fork from another."""
     results: list[tuple[str, msgspec.Raw]] = []
     states: list[tuple[str, int, msgspec.Raw]] = []
-    """Pairs and triples, and not objects: a step may be called `list`, and a reference to a chunk is
-    told by such a name."""
+    """Pairs and triples, and not objects: a step may be called `list`, and such a name marks a reference
+    to a chunk."""
 
 
 class Borrowed(msgspec.Struct):
@@ -233,7 +233,7 @@ def cut_before(
 
 
 def is_taken_back(record: Record, whole: History) -> bool:
-    """Tell whether the other run undid an effect, or began to: then it is not what it was."""
+    """Return whether the other run undid an effect, or began to: then it is not what it was."""
     return undo_key(record.key, record.generation) in whole.records
 
 
@@ -282,7 +282,7 @@ def _cut(borrowed: Borrowed, first: Record) -> Borrowed:
 
 
 def is_replaced(key: str, past: History) -> bool:
-    """Tell whether a call (or an inner loop) lies in a turn that a snapshot stands for."""
+    """Return whether a call (or an inner loop) lies in a turn that a snapshot stands for."""
     for loop, saved in past.saved.items():
         inside = f"{loop}["
         if key.startswith(inside):

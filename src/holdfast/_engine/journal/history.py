@@ -223,7 +223,7 @@ class History(Folding):
         return is_over
 
     def goes_beyond(self, path: str, position: int, consumed: set[str]) -> bool:
-        """Tell whether something is recorded behind a place: in its scope from this position on, or
+        """Return whether something is recorded behind a place: in its scope from this position on, or
         behind the scopes that it lies in. Records that have no position, or whose position an
         accepted change has made void, count until they are `consumed`."""
         if self._reach is None:
@@ -258,7 +258,7 @@ class Reach:
                 self._unplaced[scope_of(key)].append(key)
 
     def beyond(self, path: str, position: int, consumed: set[str]) -> bool:
-        """Tell whether something is recorded at this place or behind it."""
+        """Return whether something is recorded at this place or behind it."""
         while True:
             if self._last.get(path, -1) >= position:
                 return True

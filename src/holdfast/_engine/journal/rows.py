@@ -430,7 +430,7 @@ def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
         row.status = next_status(None if first else row.status, kind)
     row.last_seq = entry.seq
     row.head = entry.digest
-    if kind is not Kind.FINDING_NOTED:  # What is said of a run is not what it did.
+    if kind is not Kind.FINDING_NOTED:  # A finding is a remark on the run, and no activity of it.
         row.updated_us = max(row.updated_us, draft.at_us)
     if draft.step is not None and kind not in BESIDE:
         row.current_step = draft.step

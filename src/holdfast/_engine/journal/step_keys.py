@@ -171,12 +171,12 @@ def told_name(name: str, step: str) -> str:
 
 
 def is_within(scope: str, ancestor: str) -> bool:
-    """Say whether a scope is the other one or lies inside it."""
+    """Return whether a scope is the other one or lies inside it."""
     return not ancestor or scope == ancestor or scope.startswith(ancestor + "/")
 
 
 def are_parallel(one: str, other: str) -> bool:
-    """Say whether two scopes lie in different branches of one fan-out."""
+    """Return whether two scopes lie in different branches of one fan-out."""
     for left, right in zip(one.split("/"), other.split("/"), strict=False):
         if left != right:
             fan_out = left.partition("[")[0]

@@ -146,7 +146,7 @@ class Accepted(msgspec.Struct):
     confirmed: bool
 
     def is_used(self, records: Iterable[Record]) -> bool:
-        """Say whether that code went beyond the record since."""
+        """Return whether that code went beyond the record since."""
         return any(record.last_seq > self.seq for record in records)
 
 
@@ -166,7 +166,7 @@ def facts(entry: Entry) -> dict[str, Any]:
 
 
 def outcome_is_unknown(record: Record) -> bool:
-    """Say whether a step may have changed the world without anybody knowing."""
+    """Return whether a step may have changed the world without anybody knowing."""
     if not record.effect:
         return False
     if record.state in (State.IN_DOUBT, State.RUNNING):

@@ -60,7 +60,7 @@ def superseded_by_resume(history: History) -> list[Record]:
 
 
 def came_after(record: Record, other: Record) -> bool:
-    """Tell whether a step was begun when another had ended, and not in a branch beside it."""
+    """Return whether a step was begun when another had ended, and not in a branch beside it."""
     begun = record.first_seq > other.last_seq
     begun = begun and record.first_started_us >= (other.ended_us or 0)
     return begun and not are_parallel(scope_of(other.key), scope_of(record.key))
@@ -113,7 +113,7 @@ def turns_lost(history: History, loops: Iterable[str], anew: Iterable[Record]) -
 
 
 def _needs(history: History, path: str, anew: Iterable[Record]) -> bool:
-    """Tell whether a borrowed state was made of something that is done anew."""
+    """Return whether a borrowed state was made of something that is done anew."""
     state = history.lent[path]
     return any(
         record.borrowed

@@ -1,4 +1,4 @@
-"""A doubt about an effect: why there is one, and what people are told of it and can do."""
+"""A doubt about an effect: its reason, the message for people and the actions that settle it."""
 
 from __future__ import annotations
 

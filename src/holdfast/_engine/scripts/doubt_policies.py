@@ -37,7 +37,7 @@ class _Answer(Enum):
 NOT_DONE: Final = _Answer.NOT_DONE
 """It did not happen; it may be run."""
 UNKNOWN: Final = _Answer.UNKNOWN
-"""It cannot be told; a person decides."""
+"""It cannot be found out; a person decides."""
 
 NotDone = Literal[_Answer.NOT_DONE]
 Unknown = Literal[_Answer.UNKNOWN]
@@ -69,7 +69,7 @@ def policy_name(policy: OnDoubt) -> str:
 
 
 def may_send(first_started_us: int, now_us: int, key_ttl_s: float) -> bool:
-    """Say whether a key is still young enough to be shown to the other side again."""
+    """Return whether a key is still young enough to be shown to the other side again."""
     margin_s = min(TTL_MARGIN_S, key_ttl_s / 10)
     return (now_us - first_started_us) / 1e6 < key_ttl_s - margin_s
 
@@ -77,7 +77,7 @@ def may_send(first_started_us: int, now_us: int, key_ttl_s: float) -> bool:
 def not_done_is_believed(
     *, ended: bool, lost_us: int | None, timeout_s: float | None, now_us: int
 ) -> bool:
-    """Say whether NOT_DONE is final: the attempt that left the doubt can no longer act."""
+    """Return whether NOT_DONE is final: the attempt that left the doubt can no longer act."""
     if ended:
         return True
     if lost_us is None or timeout_s is None:

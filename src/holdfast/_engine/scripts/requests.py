@@ -19,7 +19,7 @@ class Returns(Protocol):
     """What an effect is declared to return; asked when somebody else says what it returned."""
 
     def schema(self) -> dict[str, Any] | None:
-        """Return what can be said of it without its class, or None if nothing is known."""
+        """Describe it without its class; None if nothing is known."""
         ...
 
     def fitted(self, value: Any) -> Any:
@@ -243,9 +243,9 @@ class Await(msgspec.Struct):
     until_us: int | None = None
     kind: str | None = None
     looks_us: int | None = None
-    """When to go and look, as if the time were over. Nobody is told of it, and nothing is written."""
+    """When to look again, as if the time were over. It is not reported, and nothing is written."""
     about: str | None = None
-    """What people are told that it waits for, if that is no message."""
+    """The name of the wait for people, if it is no wait for a message."""
 
 
 class Poll(msgspec.Struct):

@@ -62,7 +62,7 @@ class Retry:
 
 
 def _is_number(value: object, *, whole: bool = False) -> bool:
-    """Say whether something is a number; True and False are none."""
+    """Return whether something is a number; True and False are none."""
     return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
 
 

@@ -212,7 +212,7 @@ def check_renamed(call: StepCall, history: History) -> Script:
 
 
 def _same_today(call: StepCall, record: Record | None, decode: Decode | None) -> bool:
-    """Tell whether the recorded arguments, read with today's classes, are those of this call: a class
+    """Return whether the recorded arguments, read with today's classes, are those of this call: a class
     that gained a field, or has an upgrade, changes digests and nothing else."""
     if record is None or decode is None or not record.has_outcome:
         return False

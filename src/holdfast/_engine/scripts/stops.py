@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What one line of a run waits for, as people are told."""
+    """What one line of a run waits for, in the words for people."""
 
     what: str
     name: str
@@ -24,8 +24,8 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def waits_for(waiting: list[Waiting]) -> str:
-    """Return in a word what a run waits for: of several things the one with the first time limit,
-    since that is the time which is told with it."""
+    """Return in a word what a run waits for: of several waits the one with the first time limit, since
+    that time is reported with it."""
     first = min(waiting, key=lambda one: math.inf if one.until_us is None else one.until_us)
     return f"{first.what}:{first.name}" if first.name else first.what
 

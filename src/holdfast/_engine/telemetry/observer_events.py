@@ -176,7 +176,7 @@ class Observer:
 
 
 def observed_run(store_id: str, namespace: str, row: RunRow) -> ObservedRun:
-    """Return what an observer is told of a run."""
+    """Return what an observer receives about a run."""
     return ObservedRun(
         store_id=store_id,
         namespace=namespace,

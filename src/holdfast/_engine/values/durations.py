@@ -43,7 +43,7 @@ def seconds(duration: object, what: str, *, positive: bool = False) -> float:
 
 
 def is_seconds(value: object) -> bool:
-    """Say whether something is a number of seconds, from 0 to a hundred years; True and NaN are none."""
+    """Return whether something is a number of seconds, from 0 to a hundred years; True and NaN are none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 <= value <= LONGEST_US / 1e6

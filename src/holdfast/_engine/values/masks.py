@@ -32,7 +32,7 @@ def text_of(name: str) -> str | None:
 
 
 def any_masked() -> bool:
-    """Say whether this process has any secret."""
+    """Return whether this process has any secret."""
     return bool(registered)
 
 
@@ -45,7 +45,7 @@ def masked(text: str) -> str:
 
 
 def holds_secret(text: str) -> bool:
-    """Say whether a registered secret is part of a text."""
+    """Return whether a registered secret is part of a text."""
     return any(form in text for form, _ in registered)
 
 

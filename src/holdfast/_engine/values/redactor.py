@@ -40,8 +40,7 @@ def redact_facts(facts: dict[str, Any], step: str, redact: Redact | None) -> str
 
 
 def redact_error(error: Any, path: str, redact: Redact) -> None:
-    """Take out of an error as the journal tells it what must not be stored: in place, since the
-    flow is told the same."""
+    """Redact an error as the journal stores it: in place, since the flow receives the same."""
     if not isinstance(error, dict):
         return
     told = cast("dict[str, Any]", error)

@@ -4,7 +4,7 @@
     a worker's sweep of held and       ├─► a memo per alert and receiver says who sends it ─► call ─► sent
       failed runs, and its watchdog ───┘        └─ it died, or the call failed: another one, later
 
-What is to be told is read from the store, so it is not lost with the process that wrote it.
+Alerts are made of what the store says, so none is lost with the process that wrote it.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ SWEEP_US = 10_000_000
 SHARE = 100
 """A sweep that took long is followed by a pause of so many times its length."""
 LOOK_US = 2_000_000
-"""How often it is looked whether another process has sent what it wanted to send."""
+"""How often to look whether another process has sent the alert that it claimed."""
 CLAIM_US = 120_000_000
 """How long a process that may be alive has for one call."""
 BACKOFF_US, BACKOFF_MAX_US = 2_000_000, 900_000_000
 DAY_US = 86_400_000_000
 RECENT_US = 7 * DAY_US
-"""What has been the case for longer is no news."""
+"""No alert is sent about an older state."""
 KEPT_US = 14 * DAY_US
 TAILS = (32, 1024)
 """How many entries are read from the end of a journal, before all of them are."""
 ENDING_S = 3.0
 """How long the end of a process may be delayed by alerts that are on their way."""
 STOPPING_S = 1.0
-"""How long, after that, by a call that was told to stop."""
+"""How long, after that, by a call that was asked to stop."""
 AGAIN_S, AGAIN_MAX_S = 1.0, 8.0
-"""How soon it is looked again after something could not be looked at."""
+"""The pause after a look that failed."""
 QUEUED_MAX = 10_000
 
 
@@ -68,7 +68,7 @@ class Sending(msgspec.Struct):
 
 
 class Receiver(msgspec.Struct, frozen=True):
-    """Who is told."""
+    """A function that receives alerts."""
 
     call: Callable[[Alert], object]
     name: str
@@ -77,7 +77,7 @@ class Receiver(msgspec.Struct, frozen=True):
     stop: Callable[[Alert], object] | None
     """Ends a call that is under way, if it can be ended."""
     unanswered_us: int
-    """After how long it is told of a question that nobody has answered."""
+    """After how long it receives an alert about an unanswered question."""
 
 
 class Pending(msgspec.Struct):
@@ -95,13 +95,13 @@ class Alerter:
     def __init__(self, engine: Engine, receivers: Callable[[], tuple[Receiver, ...]]) -> None:
         self._engine = engine
         self._receivers = receivers
-        """Returns who is told at present."""
+        """Returns the receivers of now."""
         self._changed = threading.Condition()
         self._heard: dict[str, tuple[Receiver, ...]] = {}
-        """Runs to look at, and whom there was to tell when they were heard of."""
+        """Runs to look at, and the receivers of the moment when this process heard of them."""
         self._pending: dict[str, Pending] = {}
         self._known: dict[int, int] = {}
-        """Of each run, the last entry up to which all is told or on its way."""
+        """Of each run, the last entry up to which every alert is sent or queued."""
         self._since: dict[str, int] = {}
         self._sweep_us: int | None = None
         self._closed = False
@@ -133,9 +133,9 @@ class Alerter:
         to: Collection[Receiver] | None = None,
         heard: Collection[Receiver] = (),
     ) -> bool:
-        """Send an alert about something that has been the case since this time; None is now. Those
-        who were there when it was `heard` of are told in any case. Says whether there was room for
-        it: if not, it has to be offered again."""
+        """Send an alert about a state that began at this time; None is now. Receivers that were
+        registered when this process `heard` of it get it in any case. Returns False if the queue
+        is full: then offer it again."""
         known = to or self._receivers()
         wanted = [it for it in known if it in heard or self._wants(it, since_us)]
         with self._changed:
@@ -211,7 +211,7 @@ class Alerter:
             return error
 
     def _hears(self) -> bool:
-        """Say whether there is a run to look at, and room for what is the case of it."""
+        """Return whether there is a run to look at, and room for its alerts."""
         return bool(self._heard) and self._has_room()
 
     def _due_s(self, now_us: int) -> float:
@@ -226,8 +226,8 @@ class Alerter:
         return [key for key, it in list(self._pending.items()) if it.due_us <= now_us]
 
     def _look(self) -> Exception | None:
-        """See what is the case of the runs that were heard of, and of all if it is time. Returns the
-        first error; what it came of is looked at again."""
+        """Look at the runs that this process heard of, and at all runs if that is due. Returns the
+        first error; the run that raised it is looked at again."""
         failed = _each(list(self._heard) if self._hears() else (), self._look_for)
         began_us = self._engine.now_us()
         if self._sweep_us is None or self._closed or began_us < self._sweep_us:
@@ -266,8 +266,8 @@ class Alerter:
         return failed
 
     def _look_at(self, row: RunRow, heard: tuple[Receiver, ...] = ()) -> bool:
-        """Send what is the case of a run that is held or failed; says whether nothing is left of
-        that. It is known from then on, and not before: what fails here is looked at again."""
+        """Send the alerts of a run that is held or failed; returns whether all of them were queued.
+        Only then it counts as known: after a failure it is looked at again."""
         if row.status not in alerts.ENTRIES or row.deleted_us is not None:
             return True
         alert = self._state(row)
@@ -283,14 +283,14 @@ class Alerter:
         return state_of(self._engine, row)
 
     def _wants(self, receiver: Receiver, since_us: int | None) -> bool:
-        """Say whether a receiver is told of what has been the case since a time; None is now."""
+        """Return whether a receiver wants an alert about a state that began at a time; None is now."""
         told_since_us = self._since_us(receiver)
         if since_us is None:
             return True
         return since_us >= max(told_since_us, self._engine.now_us() - RECENT_US)
 
     def _since_us(self, receiver: Receiver, now_us: int | None = None) -> int:
-        """Return since when a receiver is told: whoever is new is not told of the past."""
+        """Return since when a receiver gets alerts: a new one gets none about the past."""
         known = self._since.get(receiver.mark)
         if known is None:
             kept, now_us = self._engine.backend, now_us or self._engine.now_us()
@@ -315,7 +315,7 @@ class Alerter:
                 pending.due_us = due_us
 
     def _is_over(self, pending: Pending) -> bool:
-        """Say whether a run is no longer as an alert says that it is."""
+        """Return whether a run is no longer as an alert says that it is."""
         row = self._engine.backend.get(pending.alert.run_id)
         if pending.alert.kind == alerts.ASKED:
             return row is None or not self._still_asks(row, pending.alert)
@@ -355,7 +355,7 @@ class Alerter:
         return None
 
     def _was_left(self, said: Sending) -> bool:
-        """Say whether the process that wanted to send it is dead."""
+        """Return whether the process that wanted to send it is dead."""
         return said.owner is not None and self._engine.backend.owner_is_dead(said.owner)
 
     def _failed(

@@ -1,9 +1,9 @@
-"""What somebody is told when a run needs a person: an alert. Pure.
+"""An alert: the message that a run needs a person. Pure.
 
 An alert is about a state (held since entry 12, failed since entry 40, this finding, this share of this
-budget), and has an id made of it: the same state gives the same alert, whoever makes it and however
-often. It says which run, what is the case and where to look; values of runs and texts of errors, which
-may hold anything, are no part of it.
+budget), and has an id made of it: the same state gives the same alert, in every process and
+however often it is made. It names the run, its state and the command that explains it; values of runs
+and texts of errors, which may hold anything, are no part of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast._engine.values.moments import at
 from holdfast._features.watchdog.model import WATCHDOG, Finding
 
 NEARLY = 0.8
-"""From which share of a budget on somebody is told."""
+"""From which spent share of a budget on an alert is sent."""
 TYPE_MAX_CHARS = 200
 
 ASKED = "asked"
@@ -66,7 +66,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     since: dt.datetime
     text: str
-    """What is the case, for people."""
+    """The state of the run, in a sentence for people."""
     command: str
     """What to do first."""
 

@@ -1,7 +1,7 @@
-"""Who is told when a run needs a person: at least once, and by one process of the fleet.
+"""Receivers of alerts: each alert is sent at least once, by one process of the fleet.
 
-`on_alert` names somebody. What is written in this process is heard of at once; workers sweep the store
-besides, so that an alert whose process died is sent by another one (`alerter.py`).
+`on_alert` registers a function. Alerts about writes of this process are sent at once; workers also sweep
+the store, so that another process sends the alert of one that died (`alerter.py`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def alerter(engine: Engine) -> Alerter:
 
 @atexit.register
 def _at_exit() -> None:
-    """A program that ends without closing its store tells what it has to tell."""
+    """Send the queued alerts of a program that ends without closing its store."""
     for engine in list(_alerters):
         close(engine)
 
@@ -130,7 +130,7 @@ def close(engine: Engine) -> None:
 
 
 def sweep(engine: Engine) -> None:
-    """Have held and failed runs looked at now and then, if somebody wants to be told of them."""
+    """Look at held and failed runs now and then, if there is a receiver."""
     if receivers:
         alerter(engine).sweep()
 
@@ -188,5 +188,5 @@ class AlertSweep(PeriodicJob):
         self._engine = engine
 
     def run(self) -> None:
-        """Look, if somebody wants to be told of them."""
+        """Look, if there is a receiver."""
         sweep(self._engine)

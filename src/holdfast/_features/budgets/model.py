@@ -108,8 +108,8 @@ def dollars(amount: int) -> str:
 
 
 def added(name: str, before: float, amount: float) -> float:
-    """Return what `record_usage` has said so far, and this; what no account could count is refused,
-    where it is said. Once the body has returned it is too late: what it did has happened."""
+    """Add this usage to what `record_usage` got before; refuse at once what no account could count. Once the
+    body has returned it is too late: its effect has happened."""
     most = USD_MAX if name == "cost" else COUNT_MAX
     if amount > most or before + amount > most:
         raise UsageError(f"record_usage({name}={amount!r:.80}): a step counts up to {most:,}")
@@ -190,11 +190,11 @@ class Spending:
         self._reserved.pop(key, None)
 
     def has_settled(self, key: str) -> bool:
-        """Tell whether any call has settled since this one asked the account, which refused it."""
+        """Return whether any call has settled since this one asked the account, which refused it."""
         return self._asked.get(key) != self._settled
 
     def may_get(self, cost_nanos: int, account: Account, now_us: int) -> bool:
-        """Tell whether an account that refused a call would have enough for it if the other branches of
+        """Return whether an account that refused a call would have enough for it if the other branches of
         the run gave back all that they have reserved."""
         others = sum(self._reserved.values())
         if not others or account.usd_nanos is None:
@@ -301,7 +301,7 @@ def together(one: Spend | None, other: Spend | None) -> Spend | None:
     )
 
 
-# -- what people are told ----------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------
 
 
 def why_not(account: Account, cost_nanos: int, now_us: int) -> str:

@@ -44,7 +44,7 @@ def price_of(model: str) -> Price | None:
 
 
 def read_file() -> None:
-    """Read the file that the environment names, once. What was said in code stays."""
+    """Read the file that the environment names, once. Prices that code has set stay."""
     global _read
     path = os.environ.get(VARIABLE)
     if not path or path == _read:

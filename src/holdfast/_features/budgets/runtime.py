@@ -101,8 +101,8 @@ def checked_cost(cost: Any, name: str) -> Cost:
 def priced(
     execution: Execution, used: dict[str, Any], input_tokens: int, output_tokens: int
 ) -> float | None:
-    """Return what so many tokens of a model cost. A model that nobody gave a price costs nothing,
-    which a run with a budget in dollars is told: once in the log, and in its record."""
+    """Return what so many tokens of a model cost. A model without a price costs nothing; for a run with
+    a budget in dollars, that is logged once and recorded."""
     model = str(used.get("model", ""))
     price = prices.price_of(model)
     if price is not None:

@@ -116,7 +116,7 @@ def code_changes(history: History, flow: str, now: CodeNow, at_us: int) -> list[
 
 
 def _is_known(history: History, change: Change) -> bool:
-    """Tell whether it was told before, and gone on with."""
+    """Return whether it was reported before, and the run went on with it."""
     return change.kind != "expired" and history.drift.accepted.get(change.token) == change.now
 
 
@@ -155,7 +155,7 @@ def _change(
 
 
 def _differs(was: str, now: str) -> bool:
-    """Tell whether code was changed; what another version of Python compiled cannot be compared."""
+    """Return whether code was changed; what another version of Python compiled cannot be compared."""
     return bool(was and now) and was != now and was.partition(":")[0] == now.partition(":")[0]
 
 

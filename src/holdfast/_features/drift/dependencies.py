@@ -76,7 +76,7 @@ async def aio_depends_on(name: str, fn: Fact, *, on_change: Policy | None = None
 
 
 def _look(call: StepCall) -> Script:
-    """Look at the fact, and say how it is; one that cannot be looked at is told as that."""
+    """Return the fingerprint of the fact, or the error of looking at it."""
     called: Called = yield Call(call, "look")
     if called.error is None:
         return called.value

@@ -1,13 +1,13 @@
-"""What may have changed while nobody was at work on a run, and what is known of it. Pure.
+"""Drift: changes of code, files and models while no process executed a run. Pure.
 
 Between the process that stopped and the one that goes on lies a gap: minutes or weeks, in which files,
-models, prompts and code change. A recorded outcome is never asked for again, so each change is told,
-and a policy says what becomes of it:
+models, prompts and code change. A recorded outcome is never asked for again, so each change is
+reported, and a policy decides about it:
 
     keep    recorded outcomes stay as they are; the change is noted
     redo    what the change concerns, and what was recorded behind it, is done again in the next
             generation; effects among it need a confirmation
-    ask     the run is held until somebody says one of the two
+    hold    the run is held until a person says one of the two
     fail    the flow, or the run, gets `Drifted`
 
 `_engine/journal/drift_record.py` is what the fold of a journal remembers; `comparison` finds the changes,

@@ -202,8 +202,8 @@ def whole_history(execution: Execution) -> History:
 
 
 def used_since(execution: Execution, call: StepCall) -> list[Draft]:
-    """Return the entry that tells that a model call after a gap used another model, prompt or tools
-    than the calls of that step before it, as `record_usage` says. What was declared is told before."""
+    """Return the entry that reports that a model call after a gap used another model, prompt or tools than
+    earlier calls of that step, as `record_usage` says. Declared versions are compared before."""
     name = name_of(call.key)
     said = call.attempt.usage or {}
     used = {kind: str(said[kind]) for kind in comparison.USED if kind in said}

@@ -1,9 +1,9 @@
-"""What this process writes of itself into the store: about once a minute what it did, by flow, and
-how busy the places of its worker were.
+"""Measures that this process writes to the store about once a minute: its work by flow, and how busy
+the slots of its worker were.
 
-It is told of every write that is committed, counts it in memory, and never fails a run: what cannot
-be written is tried again a little later. A process that does nothing writes nothing; a worker that
-waits says so four times an hour, or nobody could tell how much of a fleet is in use.
+It counts every committed write in memory and never fails a run: measures that cannot be written are
+tried again later. An idle process writes nothing; an idle worker writes four times an hour, so that
+the utilization of a fleet is known.
 """
 
 from __future__ import annotations

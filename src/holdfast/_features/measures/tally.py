@@ -53,7 +53,7 @@ class Tally:
         self._last: tuple[int, str, Counts] = (-MINUTE_US, "", Counts())
         """Where was counted last: the next time, it is mostly there again."""
         self._floor_us = 0
-        """Minutes before this are told already: what comes late is counted here."""
+        """Minutes before this are written already: late counts go here."""
 
     def wrote(self, row: RunRow, drafts: Sequence[Draft | Entry]) -> None:
         """Count entries that were committed; the row is the run's, as it is now."""

@@ -263,7 +263,7 @@ class Operation:
         return drive(self._script, self._execution, self._body)
 
     def awaited(self) -> Coroutine[Any, Any, Any]:
-        """Return what is to be awaited; a flow that ends without having done so is told."""
+        """Return an awaitable; a flow that ends without awaiting it gets an error."""
         self._execution.waits.unawaited.add(self._body.call.key)
         return self._perform_async()
 

@@ -34,7 +34,7 @@ from holdfast.errors import NotSerializable, UsageError
 
 KEY_MAX_BYTES = 512
 VALUE_MAX_BYTES = 1024 * 1024
-"""A memory is for small things: what is larger belongs into a file, and its name into the memory."""
+"""A memory is for small values: put a larger one in a file, and its name in the memory."""
 PAGE = 100
 """How many values one question to the store asks for."""
 
@@ -100,13 +100,13 @@ def encoded(space: str, key: str, value: object, redact: Redact | None = None) -
 
 
 def recorded_value(memo: Memo) -> Told:
-    """Return what a flow is told of a value, in the form that is recorded."""
+    """Return what a flow reads of a value, in the form that is recorded."""
     value = None if memo.value is None else codec.decode(memo.value)
     return [memo.key, value, memo.version, memo.updated_us, memo.expires_us, memo.run_id]
 
 
 def told_version(seen: list[Told]) -> int:
-    """Return the version of a value as it was told; 0 if there is none."""
+    """Return the recorded version of a value; 0 if there is none."""
     return int(seen[0][2]) if seen else 0
 
 

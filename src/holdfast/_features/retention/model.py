@@ -100,7 +100,7 @@ def claims(journal: Iterable[Entry]) -> Iterator[Claimed]:
 
 
 def still_remembered(claimed: Claimed, state: KeyState | None, row: RunRow, now_us: int) -> bool:
-    """Tell whether a key of this run may still be known to the other side."""
+    """Return whether a key of this run may still be known to the other side."""
     if state is None or state.run_no != row.run_no:
         return False
     return state.updated_us + claimed.ttl_us > now_us

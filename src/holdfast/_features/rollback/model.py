@@ -220,8 +220,8 @@ def left_as_they_are(effects: list[Effect]) -> tuple[str, ...]:
 def to_be_undone(
     history: History, has_undo: Callable[[Record], bool]
 ) -> tuple[list[Effect], list[Effect]]:
-    """Return the effects whose undo is to be called, in order, and all that are concerned. What
-    stands against it is said here, before the first of them."""
+    """Return the effects whose undo is to be called, in order, and all that are concerned. An
+    obstacle is reported here, before the first undo."""
     assert history.rollback is not None
     want = wanted(history.rollback)
     effects = effects_to_undo(history, want.to)

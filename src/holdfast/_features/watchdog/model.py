@@ -1,4 +1,4 @@
-"""What a watchdog may find, what it is told to do about it, and what it writes. Pure.
+"""Findings of the watchdog: their kinds, the declared actions and the entries. Pure.
 
 A finding is computed from a run's journal (`checks`): nothing is remembered elsewhere. It has an id,
 made of what it was found by, so that the same thing found again is known to be the same. What is done
@@ -31,7 +31,7 @@ from holdfast._features.budgets.model import COUNT_MAX, Amount, nanos
 from holdfast.errors import UsageError
 
 FINDING = "finding"
-"""The kind of the message by which a finding is told to a run."""
+"""The kind of the message that brings a finding to its run."""
 WATCHDOG = "watchdog"
 """Who decides."""
 ACTIONS = ("ignore", "note", "hold", "cancel")
@@ -253,7 +253,7 @@ def finding_write(
 ) -> Write:
     """Return the write that does what was decided on a run: the entry, and with it the hold or the
     cancel. What the journal has already is not written again."""
-    # What a dead owner left open is said with it, else nobody could tell any more.
+    # Record what a dead owner left open: it could not be found out later.
     row = lease.row
     dead = lease.acting and row.owner is not None
     left, keys = doubts_of_the_dead(history, at_us) if dead else ([], [])

@@ -36,7 +36,7 @@ def partial_failure(subject: Subject) -> Iterator[Finding]:
 
 
 def happened(history: History, record: Record) -> bool:
-    """Tell whether a record is an effect that this run executed, and that is not undone."""
+    """Return whether a record is an effect that this run executed, and that is not undone."""
     if not record.effect or record.borrowed or is_undo(record.key):
         return False
     undone = history.records.get(undo_key(record.key, record.generation))

@@ -58,7 +58,7 @@ def looping(subject: Subject) -> Iterator[Finding]:
 
 
 def _counts(record: Record, since_seq: int) -> bool:
-    """Say whether a record is an executed call of a step that does not poll."""
+    """Return whether a record is an executed call of a step that does not poll."""
     if not record.attempts or record.borrowed or record.first_seq <= since_seq:
         return False
     if record.args_digest is None or is_undo(record.key) or record.begun is not None:
@@ -128,7 +128,7 @@ def duplicate_action(subject: Subject) -> Iterator[Finding]:
 
 
 def is_deed(history: History, record: Record) -> bool:
-    """Tell whether a record is an effect that happened, that is not undone, and that no business key
+    """Return whether a record is an effect that happened, that is not undone, and that no business key
     guards."""
     if record.args_digest is None or not happened(history, record):
         return False

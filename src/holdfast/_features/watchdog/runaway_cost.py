@@ -18,14 +18,14 @@ MINUTE_US = 60_000_000
 LATEST = 20
 """How many calls the pace of now is worked out from."""
 NEARLY = 0.8
-"""Which share of a budget is spent before its end is said to be near. A run that is over in a few minutes
+"""The spent share of a budget from which its end counts as near. A run that is over in a few minutes
 spends its whole budget at a pace that would use it up in fifteen, and nothing is wrong with it."""
 AHEAD_US = 15 * MINUTE_US
 """How far ahead a limit is seen coming."""
 SAMPLES = 12
-"""From how many calls on it is said that they cost more and more."""
+"""The least number of calls from which a growing cost is reported."""
 WORTH_NANOS, WORTH_TOKENS = 500_000_000, 100_000
-"""Below this nobody is told that something grows."""
+"""Below this, growth is not reported."""
 
 
 class Spent(msgspec.Struct, frozen=True):

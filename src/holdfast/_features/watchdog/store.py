@@ -60,7 +60,7 @@ class Served(msgspec.Struct):
     paused: set[str]
 
     def takes(self, row: RunRow) -> bool:
-        """Say whether a run is taken when its turn comes; a paused queue is somebody's decision."""
+        """Return whether a run is taken when its turn comes; a paused queue is somebody's decision."""
         queue = queue_of(row)
         return queue in self.paused or any(
             row.version in worker.flows.get(row.flow, ())
@@ -252,7 +252,7 @@ def having(store: Store, kind: str | None) -> Callable[[RunRow], bool]:
 
 
 def is_decided(store: Store, row: RunRow, finding: Finding) -> bool:
-    """Say whether somebody has decided about a finding: it is noted, or on its way."""
+    """Return whether somebody has decided about a finding: it is noted, or on its way."""
     if finding.noted_at is not None:
         return True
     known = findings.message_id(finding.id)
@@ -260,7 +260,7 @@ def is_decided(store: Store, row: RunRow, finding: Finding) -> bool:
 
 
 def tell(store: Store, finding: Finding, did: str) -> None:
-    """Decide about a finding: the run is told, once; if nobody has it, it is done at once."""
+    """Decide about a finding: send it to the run, once; without an owner, apply it at once."""
     decision = findings.decided(finding, did)
     message = findings.finding_message(decision, store.now_us())
     if store.post(finding.run_id, message) is Posted.REFUSED:
@@ -303,7 +303,7 @@ def _write(store: Store, row: RunRow, decision: findings.Decision) -> Any:
 
 
 def is_at_work(store: Store, row: RunRow) -> bool:
-    """Say whether a process that may be alive has a run."""
+    """Return whether a process that may be alive has a run."""
     return row.owner is not None and not store.owner_is_dead(row.owner)
 
 

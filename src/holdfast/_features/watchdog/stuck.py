@@ -74,7 +74,7 @@ def _last(subject: Subject) -> Entry:
 
 
 def _is_due(subject: Subject) -> bool:
-    """Say whether the run could go on: it waits for no time, and for nothing outside."""
+    """Return whether the run could go on: it waits for no time, and for nothing outside."""
     if subject.row.status is Status.WAITING:
         return subject.row.wake_us is not None and subject.row.wake_us <= subject.now_us
     return subject.row.wake_us is None or subject.row.wake_us <= subject.now_us

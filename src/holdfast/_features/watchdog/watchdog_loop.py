@@ -119,7 +119,7 @@ class WatchdogLoop(PeriodicJob):
         self._seen = {run_no: it for run_no, it in self._seen.items() if run_no in met}
 
     def _is_worth_it(self, row: RunRow) -> bool:
-        """Say whether a look at the journal could show something that was not seen before."""
+        """Return whether a look at the journal could show something that was not seen before."""
         now_us = self._engine.now_us()
         sleeps = row.status is Status.WAITING and (row.wake_us is None or row.wake_us > now_us)
         known = self._seen.get(row.run_no)
@@ -213,8 +213,8 @@ def _may_call(engine: Engine, finding: Finding) -> bool:
 
 
 def take_in(execution: Execution, message: Message) -> None:
-    """A run at work here is told of a finding: it is noted now; if the run is to stop, it is given
-    back, and all of it is written then."""
+    """Apply a finding to a run that this process executes: note it now; if it stops the run, release
+    the run and write both then."""
     decision = read(message)
     kept = execution.engine.backend
     stop = STOPS.get(decision.did)
@@ -242,5 +242,5 @@ def decided(engine: Engine, lease: Lease, history: History, message: Message, at
 
 
 def stops(message: Message) -> bool:
-    """Tell whether a finding stops its run."""
+    """Return whether a finding stops its run."""
     return read(message).did in STOPS

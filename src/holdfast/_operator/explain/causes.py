@@ -38,7 +38,7 @@ class Cause(msgspec.Struct, frozen=True):
 
     reason: str
     what: str
-    """What is the case, in a sentence without its full stop."""
+    """The state, in a sentence without its full stop."""
     total: int
     """How many runs it holds, of those that were looked at."""
     runs: tuple[str, ...]
@@ -151,7 +151,7 @@ def _cause(store: Store, together: list[_Held]) -> Cause:
 
 
 def _text_and_actions(store: Store, together: list[_Held]) -> tuple[str, list[Action], bool]:
-    """Return what is the case, what can be done about it, and whether that frees all of them."""
+    """Return the cause, the action against it, and whether that action frees all of them."""
     first, many = together[0], len(together) > 1
     detail = str(first.facts.get("detail", "")) or first.reason
     if first.account is not None:

@@ -16,7 +16,7 @@ from holdfast._operator.explain.explanation import Case, Wait
 from holdfast._operator.text import count
 
 CAUSES = 5
-"""How many causes are told, with their commands."""
+"""How many causes are reported, with their commands."""
 
 
 def about_parent(case: Case) -> None:

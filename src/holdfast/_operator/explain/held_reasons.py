@@ -162,7 +162,7 @@ def _diverged(case: Case) -> None:
 
 
 def may_be_accepted(held: dict[str, Any]) -> bool:
-    """Say whether the code can go on if its change is accepted. Who stopped the run knows best."""
+    """Return whether the code can go on if its change is accepted. Who stopped the run knows best."""
     actions = held.get("actions", ())
     return not actions or any("--accept-change" in action for action in actions)
 

@@ -260,7 +260,7 @@ def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | No
 
 
 def _child(case: Case, _record: Record, _begun: Entry, _asked: QuestionView | None) -> None:
-    case.waits_for(Wait.CHILD)  # All children are told together: one cause may hold many.
+    case.waits_for(Wait.CHILD)  # All children are reported together: one cause may hold many.
 
 
 def _until(said: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Written for a person who is woken at night and has never seen this run: one sentence first, then
 facts, then commands that can be pasted as they stand. It never guesses: what the journal cannot
-know is said to be unknown, and the commands say what they would cause.
+know is reported as unknown, and each command says what it would cause.
 """
 
 from __future__ import annotations

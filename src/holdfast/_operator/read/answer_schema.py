@@ -72,7 +72,7 @@ def placeholder(schema: dict[str, Any] | None) -> str:
 
 
 def wants_text(schema: dict[str, Any] | None) -> bool:
-    """Whether the answer is a text in JSON: a text itself, a date, a member of an enum by name."""
+    """Whether the answer is a string in JSON: a string, a date, a member of an enum by name."""
     if schema is None:
         return False
     inner = _resolved(schema, schema)

@@ -87,8 +87,8 @@ def raise_options(account: Account, now_us: int) -> list[str]:
 
 
 def held_detail(store: Store, row: RunRow, past: History) -> str | None:
-    """Return why a run is held. What was spent when a run was held for its budget is not what is spent
-    now, since others spend from the same one: it is told as it is now."""
+    """Return why a run is held. Other runs spend from the same budget, so the amounts are those of now,
+    not those of the moment when it was held."""
     told = held_facts(past)
     detail: str | None = told.get("detail")
     account = account_of(store, row) if row.held_reason == HeldReason.BUDGET else None

@@ -41,7 +41,7 @@ class EntryView:
             for name, raw in self._entry.data().items()
         }
         if self._entry.kind is Kind.STEP_COMPLETED:
-            # The arguments stand with the start; an outcome is told by what came of it.
+            # The start shows the arguments, an outcome its result.
             body.pop("args", None)
         return body
 

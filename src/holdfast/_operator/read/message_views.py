@@ -75,7 +75,7 @@ def did_not_fit(said: SignalView) -> str:
 
 
 def messages_of(store: Store, row: RunRow, *, plain: bool) -> list[SignalView]:
-    """Return what was said to a run, oldest first."""
+    """Return the messages to a run, oldest first."""
     found = [
         (message, taken)
         for message, taken in store.messages(row.run_no)

@@ -85,7 +85,7 @@ class Sums:
             self._gone.add(place)
 
     def begins(self, place: int) -> None:
-        """Another process takes a place, and counts from nought."""
+        """Another process takes a place, and counts from zero."""
         with self._lock:
             for key, value in self._told.pop(place, {}).items():
                 if self._stays(key):

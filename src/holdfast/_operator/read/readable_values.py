@@ -22,7 +22,7 @@ from holdfast._stores.contract import Store
 from holdfast.errors import ClassChanged, Corrupt, RunError, StoreError
 
 LISTS_KEPT = 4
-"""A list that grew is told from one of the last that were read."""
+"""A list that grew is described by its difference to one of the lists that were read last."""
 
 
 class Reader:
@@ -208,7 +208,7 @@ def on_one_line(text: str) -> str:
 
 
 class _Exact(Readable):
-    """Nothing is told as a text that is none."""
+    """Nothing but a string is shown as a string."""
 
     def _read(self, tree: Any) -> Any:
         value = super()._read(tree)

@@ -78,7 +78,7 @@ def pending_stop(store: Store, row: RunRow) -> StoppingView | None:
     try:
         asked = [message for message in store.inbox(row.run_no) if message.kind in _WHAT]
     except Corrupt:
-        return None  # What is damaged is told elsewhere; the rest of the run can be seen.
+        return None  # Damage is reported elsewhere; show the rest of the run.
     for message in sorted(asked, key=lambda it: (it.kind != CANCEL, it.number)):
         reason = str(msgspec.json.decode(message.body, type=dict[str, object]).get("reason") or "")
         at = dt.datetime.fromtimestamp(message.at_us / 1e6, dt.UTC)
@@ -459,7 +459,7 @@ def is_abandoned(store: Store, row: RunRow) -> bool:
 
 
 def reason_of(store: Store, row: RunRow) -> str | None:
-    """Return why a run is held; one that goes on in another store is told from a paused one."""
+    """Return why a run is held; one that goes on in another store is distinguished from a paused one."""
     if row.status is Status.HELD and row.held_reason == HeldReason.PAUSED:
         try:
             last = store.entry(row.run_no, row.last_seq)

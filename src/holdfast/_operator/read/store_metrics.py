@@ -5,7 +5,7 @@ are kept in between: each turn goes on in the open runs where the turn before st
 milliseconds, until all of them have been looked at; then it begins again. Labels are names of queues,
 workers and flows that somebody declared, never ids of runs.
 
-What could not be read is not told as nothing: its samples are absent, or NaN where only a part was read,
+A figure that could not be read is not reported as zero: its samples are absent, or NaN where only a part was read,
 and `holdfast_incomplete` is 1 for that figure.
 """
 

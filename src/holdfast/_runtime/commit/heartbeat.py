@@ -111,7 +111,7 @@ class Owner(Protocol):
         ...
 
     def may_own(self) -> bool:
-        """Say whether its leases are worth a pulse."""
+        """Return whether its leases are worth a pulse."""
         ...
 
     def executing(self) -> Sequence[OwnedRun]:
@@ -169,7 +169,7 @@ class Heartbeat:
             pass  # Nothing more, as a log line could fail too; the next beat tries again.
 
     def beat(self) -> None:
-        """Beat once; what goes wrong is told, and tried again at the next beat."""
+        """Beat once; an error is logged, and the next beat tries again."""
         engine = self._engine
         if not engine.may_own():
             return

@@ -69,7 +69,7 @@ class Listener:
                     callback()
 
     def _is_over(self) -> bool:
-        """Tell whether nobody wants to hear; then the thread ends, and the next one is another."""
+        """Return whether nobody wants to hear; then the thread ends, and the next one is another."""
         with self._lock:
             if self._told and not self._closed:
                 return False

@@ -54,7 +54,7 @@ class StoreHealth:
                 self._asked_s.pop(what, None)
 
     def is_due(self) -> bool:
-        """Tell whether it is time to ask, if only to see that there is an answer."""
+        """Return whether it is time to ask, if only to see that there is an answer."""
         return bool(self._failed) or time.monotonic() - self._answered_s >= LOOK_S
 
     def silent_s(self) -> float:
@@ -112,5 +112,5 @@ class StoreHealth:
 
 
 def is_unreachable(error: BaseException | None) -> bool:
-    """Tell whether only the way to the store is broken: it may be there again in a moment."""
+    """Return whether only the way to the store is broken: it may be there again in a moment."""
     return isinstance(error, StoreError) and error.unreachable

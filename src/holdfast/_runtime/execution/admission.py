@@ -98,7 +98,7 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
             now = engine.backend.get(request.run_id)
             if now is None or now.status in CLAIMABLE or looks == 0:
                 raise
-            row = now  # Somebody else took it meanwhile, and it goes no further: that is told.
+            row = now  # Another process took it meanwhile, and it goes no further: report that.
     execution = execution_of(
         engine, lease, awaits=request.awaits, version=request.version, entries=started.entries
     )
@@ -137,7 +137,7 @@ def execution_of(
     corrupt; after any other error it is given back. `entries` are those of one just made."""
     try:
         try:
-            # What was said to the run comes before its journal, however long that is to read.
+            # Messages to the run come before its journal, however long that is to read.
             messages = inbox.obey(engine, lease) if entries is None else None
             row = lease.row
             history = engine.load(row) if entries is None else _folded(row, entries)

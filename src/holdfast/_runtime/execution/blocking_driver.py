@@ -127,7 +127,7 @@ def _append(execution: Execution, request: Append) -> Wrote:
 
 
 def wrote(execution: Execution, call: StepCall, ticket: Ticket, copy: Any) -> Wrote:
-    """Return what a finished write did, as the script is told."""
+    """Return the answer to the script about a finished write."""
     outcome = execution.recorder.settled(ticket)
     if isinstance(outcome, Refused):
         execution.recorder.withdraw(ticket.write, call)
@@ -138,7 +138,7 @@ def wrote(execution: Execution, call: StepCall, ticket: Ticket, copy: Any) -> Wr
 
 
 def settles_doubt(write: Write) -> bool:
-    """Tell whether a write may settle a business key that was in doubt: others may be held on it."""
+    """Return whether a write may settle a business key that was in doubt: others may be held on it."""
     return bool(write.of(SetKey)) and any(
         draft.kind is Kind.STEP_SETTLED or (draft.attempt or 0) > 1 for draft in write.drafts
     )
@@ -182,7 +182,7 @@ def perform(execution: Execution, request: Any) -> Any:
 
 
 def key_takes_long(execution: Execution, request: FindKey) -> bool:
-    """Tell whether a run in a worker has kept its place for long enough while it waits for another
+    """Return whether a run in a worker has kept its place for long enough while it waits for another
     run's key: that run may wait for this very place."""
     if not execution.waits.unloads:
         return False
@@ -197,7 +197,7 @@ def waits_for_key(execution: Execution, request: FindKey) -> Await:
 
 
 def is_stranded(execution: Execution, key: KeyState) -> bool:
-    """Say whether the run that has a key goes no further by itself."""
+    """Return whether the run that has a key goes no further by itself."""
     execution.recorder.wait_on(key_token(key.effect, key.key), f"key {key.key!r} of {key.effect}")
     kept = execution.engine.backend
     row = kept.by_number(key.run_no)

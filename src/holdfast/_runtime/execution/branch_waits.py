@@ -6,7 +6,7 @@ is unwound and the run given back (`run_waiting`), with the time or the newest m
 seen; it costs no thread, connection or lease until then. `flow.run` and blocks wait in the process.
 
 A task or thread that a framework has opened for a tool is a guest of the line that awaits it (`branches`), if
-`step_key` was told so. What the framework itself does meanwhile cannot be seen, so nothing must have been
+`step_key` has `awaited=True`. What the framework itself does meanwhile cannot be seen, so nothing must have been
 recorded for a moment (`branches.QUIET_S`) before the run is taken to wait.
 """
 
@@ -46,7 +46,7 @@ def calling_line() -> Line | None:
 
 
 def is_stale(execution: Execution, request: Await, now_us: int) -> bool:
-    """Tell whether the inbox is to be read before looking: for the first time, and when the time is
+    """Return whether the inbox is to be read before looking: for the first time, and when the time is
     over, because what came before that counts."""
     if request.kind is None:
         return False
@@ -97,7 +97,7 @@ def _unload(execution: Execution, waiting: list[Waiting], heard: int) -> Unwind:
 
 
 def lingers(execution: Execution, request: Await) -> bool:
-    """Tell whether to stay for a moment before the run is unloaded."""
+    """Return whether to stay for a moment before the run is unloaded."""
     return request.kind is not None and execution.waits.unloads
 
 

@@ -181,7 +181,7 @@ class Waits:
             return message
 
     def for_messages(self) -> bool:
-        """Tell whether a line waits for a message."""
+        """Return whether a line waits for a message."""
         with self.lock:
             return any(wait.request.kind is not None for wait in self._waits)
 
@@ -197,7 +197,7 @@ class Waits:
             return [wait.waiting() for wait in self._waits]
 
     def says_new(self, waiting: list[Waiting]) -> bool:
-        """Tell whether people were not told of this wait yet; they are now."""
+        """Return whether this wait was not reported yet; from now on it counts as reported."""
         with self.lock:
             said, self._said = self._said, waiting
             return said != waiting

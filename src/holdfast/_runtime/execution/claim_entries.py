@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def quarantined(engine: Engine, rows: Iterable[RunRow], since_us: int = 0) -> None:
-    """Count runs that a claim of this process has held, and tell those who observe; what was held
-    before `since_us` was told by another."""
+    """Count runs that a claim of this process has held, and notify observers; another process reported
+    what was held before `since_us`."""
     for row in rows:
         try:
             _noticed(engine, row, since_us)

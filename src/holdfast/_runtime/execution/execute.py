@@ -67,7 +67,7 @@ def end_write(
 
 
 def take_in_rest(execution: Execution, end: run_end.Ending) -> None:
-    """Take in what else was said about a run that was given back and goes no further by itself."""
+    """Apply the other decisions about a run that was released and goes no further by itself."""
     reach_children(execution.engine, end.changes)
     if end.held or end.asked:
         absorb(execution.engine, execution.run_id)

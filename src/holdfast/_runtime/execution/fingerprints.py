@@ -108,7 +108,7 @@ def of_flow(fn: Callable[..., Any]) -> str:
 _DATA: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
 """The plain data that flows name, as text, by the function of the flow."""
 DATA_MAX_ITEMS = 10_000
-"""Of a longer list or dict, its length is told."""
+"""Of a longer list or dict, its length counts."""
 DATA_MAX_LEVELS = 8
 
 
@@ -259,7 +259,7 @@ class LoopCode(msgspec.Struct, frozen=True):
         return True if in_place and self._is_like(now) else None
 
     def is_reached(self, now: LoopCode) -> bool:
-        """Say whether the flow comes to a loop of today's code as it came to the recorded one."""
+        """Return whether the flow comes to a loop of today's code as it came to the recorded one."""
         if self.home != now.home:
             return False
         if UNKNOWN in (self.via, now.via):
@@ -267,7 +267,7 @@ class LoopCode(msgspec.Struct, frozen=True):
         return self.via == now.via
 
     def _is_like(self, now: LoopCode) -> bool:
-        """Say whether an edit may have made one body of the other: by the steps in both, or else by
+        """Return whether an edit may have made one body of the other: by the steps in both, or else by
         the functions, or else by where they stand."""
         for were, are in ((self.calls, now.calls), (self.uses, now.uses)):
             if were and are:
@@ -313,7 +313,7 @@ def loop_code(frame: FrameType, *, in_branch: bool = False) -> LoopCode:
 
 
 def is_durable(value: object) -> bool:
-    """Say whether a value is a step, an effect, a flow or another object of this library."""
+    """Return whether a value is a step, an effect, a flow or another object of this library."""
     return type(value).__module__.partition(".")[0] == "holdfast"
 
 
@@ -324,12 +324,12 @@ def _rebound(code: CodeType) -> frozenset[str]:
 
 
 def rebinds(code: CodeType, name: str) -> bool:
-    """Say whether a function assigns to a variable of the one around it (`nonlocal`)."""
+    """Return whether a function assigns to a variable of the one around it (`nonlocal`)."""
     return name in _rebound(code)
 
 
 def _is_fed_by(above: FrameType, frame: FrameType) -> bool:
-    """Say whether one frame loops over the generator that the other is in."""
+    """Return whether one frame loops over the generator that the other is in."""
     if not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
         return False
     return _opname_at(above.f_code, above.f_lasti) in _HEADS

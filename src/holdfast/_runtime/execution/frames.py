@@ -44,13 +44,13 @@ class Frame:
         """A step body is no line of its own."""
 
     def is_here(self) -> bool:
-        """Say whether the executing thread or task is the one that the frame belongs to."""
+        """Return whether the executing thread or task is the one that the frame belongs to."""
         if self.awaits:
             return self.owner is current_task()
         return self.owner == threading.get_ident()
 
     def attempt_has_ended(self) -> bool:
-        """Say whether this is what an abandoned thread still does of an attempt that is over."""
+        """Return whether this is what an abandoned thread still does of an attempt that is over."""
         call = self.call
         return call is not None and (
             call.attempt.number != self.attempt

@@ -217,19 +217,19 @@ def carried_out(execution: Execution, end: Ending) -> Ending:
 
 
 def _stops(message: Message) -> bool:
-    """Tell whether a message is one that stops a run."""
+    """Return whether a message is one that stops a run."""
     decision = installed.decisions.get(message.kind)
     return message.kind in control.MESSAGES if decision is None else decision.stops(message)
 
 
 def _ends(message: Message) -> bool:
-    """Tell whether a message takes the place of giving the run back."""
+    """Return whether a message takes the place of giving the run back."""
     decision = installed.decisions.get(message.kind)
     return _stops(message) or (decision is not None and decision.at_end)
 
 
 def _decides(message: Message) -> bool:
-    """Tell whether a message is a decision about a run, and not meant for its flow."""
+    """Return whether a message is a decision about a run, and not meant for its flow."""
     return message.kind in DECISIONS or message.kind in installed.decisions
 
 

@@ -285,7 +285,7 @@ class Recorder:
             return self._last
 
     def unpark(self) -> None:
-        """Queue what was kept back, in order; totals that it carries are told as they are now."""
+        """Queue the parked writes, in order; the totals that they carry are those of now."""
         with self._execution.lock:
             parked, self._parked = self._parked or [], None
             for ticket in parked:
@@ -471,7 +471,7 @@ class Totals:
         self._owes_usage = self._owes_usage or "usage" in write.row
 
     def renew(self, write: Write) -> None:
-        """A write was kept back: the totals that it carries are told as they are now."""
+        """A write was parked: set the totals that it carries to those of now."""
         if "usage" in write.row:
             write.row["usage"] = self._used()
         if "degraded" in write.row:
@@ -495,7 +495,7 @@ class Loop:
         self.clean = True
 
     def holds(self, step: str) -> bool:
-        """Say whether an entry of this step belongs to the loop."""
+        """Return whether an entry of this step belongs to the loop."""
         return step == self.path or step.startswith(self.path + "[")
 
 
@@ -571,7 +571,7 @@ class Snapshots:
 
 
 def is_in_branch(path: str) -> bool:
-    """Say whether a loop stands in a branch of `gather` or `each`."""
+    """Return whether a loop stands in a branch of `gather` or `each`."""
     return any(not part.startswith("turns") for part in path.split("/"))
 
 

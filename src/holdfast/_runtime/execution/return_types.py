@@ -29,7 +29,7 @@ class Returns:
         self._fn = fn
 
     def schema(self) -> dict[str, Any] | None:
-        """Return what can be said of it without its class, or None if nothing is known."""
+        """Describe it without its class; None if nothing is known."""
         wanted = self._wanted()
         if wanted is None:
             return None
@@ -78,7 +78,7 @@ def converted(value: Any, wanted: Any) -> Any:
 
 
 def schema_of(wanted: Any) -> dict[str, Any] | None:
-    """Return what can be said of a type without its class, or None."""
+    """Describe a type without its class, or return None."""
     try:
         if hasattr(wanted, "model_json_schema"):
             return dict(wanted.model_json_schema())

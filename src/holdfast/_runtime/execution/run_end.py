@@ -97,7 +97,7 @@ def other_parameters(run_id: str, flow: str, why: str) -> Unwind:
 
 
 def is_unfit(unwind: Unwind | None) -> bool:
-    """Say whether a run was stopped because the code does not fit what is recorded."""
+    """Return whether a run was stopped because the code does not fit what is recorded."""
     held = None if unwind is None else unwind.error
     return isinstance(held, errors.RunHeld) and held.reason == HeldReason.DIVERGED
 
@@ -271,7 +271,7 @@ def _given_back(held: errors.RunHeld, code: str) -> errors.RunHeld:
 
 
 def _is_same_code(execution: Execution) -> bool:
-    """Say whether the flow's function is the one that the run was started with."""
+    """Return whether the flow's function is the one that the run was started with."""
     flow, started = registry.flows.get(execution.lease.row.flow), execution.history.started
     was = "" if started is None else facts(started).get("fingerprint", "")
     same = bool(was) and flow is not None and of_source(flow.fn) == was

@@ -82,7 +82,7 @@ def mark(code: str, differs: str | None, about: str) -> str:
 
 
 def has_tried(tried: Sequence[str], code: str) -> bool:
-    """Say whether code of this fingerprint has tried a run, with the class or name as it is today."""
+    """Return whether code of this fingerprint has tried a run, with the class or name as it is today."""
     for one in tried:
         if one == code:
             return True
@@ -95,7 +95,7 @@ def has_tried(tried: Sequence[str], code: str) -> bool:
 
 
 def is_new_to(row: RunRow, flow: RegisteredFlow) -> bool:
-    """Say whether a run is held as diverged by other code only than that of this flow."""
+    """Return whether a run is held as diverged by other code only than that of this flow."""
     tried = Tried.read(row.waiting_on)
     return tried is not None and not has_tried(tried.codes, flow.code())
 

@@ -138,8 +138,8 @@ class Slots:
             return {*self._unfit, *self._places}
 
     def look_at_unfit(self) -> None:
-        """Forget the runs that the code here did not fit and about which something was said since;
-        that others do not fit them either does not count."""
+        """Forget the runs that the code here did not fit and whose journal has grown since; a note that
+        other code does not fit them either does not count."""
         for run_no, seen in list(self._unfit.items()):
             row = self._engine.backend.by_number(run_no)
             last = None

@@ -79,7 +79,7 @@ def at_work_alone(rows: Iterable[tuple[RunRow, int]], now_us: int) -> RunRow | N
 
 
 def why_alone(row: RunRow) -> dict[str, str]:
-    """Return what the fleet is told of a run that is executed alone."""
+    """Return what the pulse says of a run that is executed alone."""
     return {"run_id": row.run_id, "why": _died(row.claims - 1)}
 
 

@@ -61,7 +61,7 @@ QUEUES_MAX = 100
 STRANGERS = 8
 """One look in so many is at all queues, also those of which nothing was taken before."""
 GRACE_S = 2.0
-"""How long a run that was told to stop may take until it is left to its lease."""
+"""How long a run may take to stop, until it is left to its lease."""
 
 
 class Worker:
@@ -131,7 +131,7 @@ class Worker:
         return self.store_health.trouble
 
     def works_on(self, run_id: str) -> bool:
-        """Tell whether a run is in one of its places, or on its way there."""
+        """Return whether a run is in one of its places, or on its way there."""
         return any(place.run_id == run_id for place in self._slots.places())
 
     def places(self) -> list[Place]:
@@ -139,7 +139,7 @@ class Worker:
         return self._slots.places()
 
     def facts(self) -> str:
-        """Return what the fleet is told with each pulse."""
+        """Return the facts that each pulse carries."""
         alone = self._slots.alone()
         told = {
             "worker": self.name,

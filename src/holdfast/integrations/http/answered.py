@@ -40,7 +40,7 @@ class Head(NamedTuple):
 
 
 def is_final(status: int) -> bool:
-    """Say whether a status is an outcome; others are asked again, by SDKs and by us."""
+    """Return whether a status is an outcome; others are asked again, by SDKs and by us."""
     return status < _SERVER_ERRORS and status not in _AGAIN
 
 

@@ -48,7 +48,7 @@ def _is_secret(name: str) -> bool:
 
 
 def has_mask(url: str) -> bool:
-    """Say whether an address comes from a record, and its secret is missing."""
+    """Return whether an address comes from a record, and its secret is missing."""
     if "secret" in url and _REGISTERED in unquote_plus(url):
         return True
     if _MASK not in url:

@@ -180,7 +180,7 @@ _QUOTED = re.compile(r"""b(['"]).*\1""", re.DOTALL)
 
 
 def is_unsent(request: Any, error: BaseException) -> bool:
-    """Say whether an error came before anything was sent; in doubt it did not."""
+    """Return whether an error came before anything was sent; in doubt it did not."""
     if isinstance(error, (MaskedAddress, *_classes(request, _UNSENT))):
         return True
     # Of HTTP/1 it says that the head of the request is none; of HTTP/2 it may come at any time.
@@ -237,7 +237,7 @@ _ENDS = {
 
 
 def ends_with_connection(method: str, response: Any) -> bool:
-    """Say whether the end of an answer is the end of the connection, and nothing else."""
+    """Return whether the end of an answer is the end of the connection, and nothing else."""
     if method == "HEAD" or response.status_code in _WITHOUT_BODY:
         return False
     framed = "content-length" in response.headers or "transfer-encoding" in response.headers
@@ -246,7 +246,7 @@ def ends_with_connection(method: str, response: Any) -> bool:
 
 
 def is_cut(content_type: str, body: bytes) -> bool:
-    """Say whether there was more to come."""
+    """Return whether there was more to come."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         return not body.endswith(_EMPTY_LINE) or _lacks_end(set(_said(body)))

@@ -58,7 +58,7 @@ Policy = Literal["hold", "retry", "fail"]
 
 
 class _Rules:
-    """What both transports are told, and what they decide by it."""
+    """The options of both transports, and their decisions."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _Rules:
         )
 
     def passes(self, request: Any) -> bool:
-        """Say whether a request is none of ours: outside a run, or part of a step."""
+        """Return whether a request is none of ours: outside a run, or part of a step."""
         run = holdfast.context.current_run()
         if run is None or run.step is not None:
             return True

@@ -193,7 +193,7 @@ class Packer:
 
 
 def _shares(values: Iterable[Any]) -> bool:
-    """Tell whether elements are worth to be stored one by one, since other values have them too."""
+    """Return whether elements are worth to be stored one by one, since other values have them too."""
     kinds = set(map(type, values))
     return any(kind in (Send, _SNAPSHOT) or issubclass(kind, BaseMessage) for kind in kinds)
 

@@ -238,7 +238,7 @@ def patiently(read: Callable[[], T]) -> T:
 
 
 def _plain(value: Any) -> bool:
-    """Tell whether a value is plain data, which a row gives back as it was."""
+    """Return whether a value is plain data, which a row gives back as it was."""
     kind = type(value)
     if kind is dict:
         return all(type(key) is str and _plain(key) and _plain(it) for key, it in value.items())

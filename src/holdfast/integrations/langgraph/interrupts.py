@@ -212,7 +212,7 @@ def _schema(allowed: Sequence[Allowed], digest: str | None, either: bool) -> dic
         both = {"sha256": {"enum": [digest]}, **both}
     needed = "sha256" if digest else "decisions"
     whole = {"type": "object", "properties": both, "required": [needed]}
-    # Of several, people are told why their answer is not the first.
+    # Of several, people see why their answer is not the first.
     return {"anyOf": [whole, {"type": "boolean"}]} if either else whole
 
 

@@ -96,7 +96,7 @@ def newest_first(checkpoint_id: str) -> str:
 
 
 def is_ordered(form: str) -> bool:
-    """Tell whether an id as it stands in keys can be compared with others."""
+    """Return whether an id as it stands in keys can be compared with others."""
     return form.startswith(ORDERED)
 
 

@@ -53,7 +53,7 @@ def apply(old: Any, patch: Patch) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two are the same, with their types: 1 is not True."""
+    """Return whether two are the same, with their types: 1 is not True."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:

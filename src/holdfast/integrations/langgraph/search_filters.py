@@ -69,7 +69,7 @@ def at(item: Mapping[str, Any], key: str) -> Any:
 
 
 def fits(value: Any, wanted: Any) -> bool:
-    """Tell whether a value is what a filter wants: the same, or in the order that is asked for."""
+    """Return whether a value is what a filter wants: the same, or in the order that is asked for."""
     if isinstance(wanted, Mapping):
         if any(str(key).startswith("$") for key in wanted):
             return all(_holds(value, sign, than) for sign, than in wanted.items())

@@ -54,7 +54,7 @@ def live_handler() -> Callable[[Any, AsyncIterable[Any]], Any] | None:
 
 
 def has_left() -> bool:
-    """Say whether somebody followed this call, and has left it."""
+    """Return whether somebody followed this call, and has left it."""
     reader = _reader.get()
     return reader is not None and reader.left.is_set()
 
@@ -109,7 +109,7 @@ class Followed(WrapperModel):
 
 
 class _Stream(StreamedResponse):
-    """A stream that is being recorded; its end is told when the record is there."""
+    """A stream that is being recorded; its end is sent when the record is there."""
 
     def __init__(
         self, parameters: Any, model: Model, first: Any, items: AsyncIterator[Any]

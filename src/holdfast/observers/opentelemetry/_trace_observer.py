@@ -316,7 +316,7 @@ class Tracing(Observer):
 
     def _root(self, run: ObservedRun) -> tuple[object, ...]:
         """Return what the root span stands for. A run that ended and was taken up again has one for
-        each time, so that none is told twice."""
+        each time, so that none is reported twice."""
         found = self._lives.get(_key(run))
         if found is not None:
             return ("run", found[0])
