@@ -163,6 +163,16 @@ def test_texts_are_in_plain_words(texts):
     assert not found, "\n".join(f"{where}: {'; '.join(it)}" for where, it in found.items())
 
 
+VAGUE = re.compile(r"\bwhoever\b|^(?:say|tell) whether", re.IGNORECASE)
+
+
+def test_internal_texts_name_the_actor():
+    """A docstring names the process, the thread or the caller; a predicate returns whether."""
+    assert not [where for where, text in internals() if VAGUE.search(text)]
+    assert VAGUE.search("Wake whoever waits.")
+    assert VAGUE.search("Say whether it has ended.")
+
+
 @pytest.mark.parametrize(
     ("texts", "where"),
     [

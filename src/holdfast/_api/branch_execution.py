@@ -1,7 +1,7 @@
 """Parallel branches: `gather` and `each`, in threads for sync flows and tasks for async ones.
 
 Every started branch finishes, then the first failure in branch order is raised: no sibling's effect
-is interrupted. Each branch has a scope of its own, so that its keys do not depend on who is faster.
+is interrupted. Each branch has a scope of its own, so its keys do not depend on which branch is faster.
 """
 
 from __future__ import annotations

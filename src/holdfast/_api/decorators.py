@@ -214,7 +214,7 @@ _NOT_WITH_TRANSACTION = {
     "timeout": "with transaction=True a body that runs out of time could not be stopped, and would "
     "go on writing; set a time limit in the database (statement_timeout)",
 }
-"""Options that would say something about a transaction that is never the case."""
+"""Options that make no sense for a transaction."""
 
 
 def _check_transaction(fn: Callable[..., Any], options: dict[str, Any]) -> None:

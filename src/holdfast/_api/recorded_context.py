@@ -75,7 +75,7 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
 
 
 def emit(value: Any) -> None:
-    """Send a value to whoever follows the run's stream; from a flow or a step."""
+    """Send a value to the readers of the run's stream; from a flow or a step."""
     frame = current.get()
     if frame is None:
         raise UsageError("holdfast.emit(…) is called inside a flow or a step")

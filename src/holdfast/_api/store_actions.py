@@ -609,7 +609,7 @@ def _check_loop(name: str, run_id: str, wait_s: float) -> None:
 
 
 def actor_or_user(actor: str | None) -> str:
-    """Return who decides: the one who is named, or the user of this process."""
+    """Return the given actor, or the user of this process."""
     if actor is not None:
         from holdfast._operator.act.action_result import check_actor
 

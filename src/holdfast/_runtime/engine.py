@@ -47,7 +47,7 @@ BEATS_PER_LEASE = 3
 CLOSING_S = 2.0
 """How long the end waits for runs that only wait to be given back."""
 LEAVING_S = 5.0
-"""How long who wants a run waits for an execution here whose last write is through."""
+"""How long a caller waits for an execution here whose last write is committed."""
 LIMITS = "Look at the limits of threads and memory (`ulimit -u`, pids of the container)"
 THREADS_MAX = 256
 HEARD_TOGETHER = 64
@@ -500,7 +500,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class AdmissionLock:
-    """The admission lock: keeps admitting and taking apart. Who wants to take goes before who comes later.
+    """The admission lock: callers that admit runs exclude a worker that takes some, first come, first served.
 
     There are two ways to come by a run: a caller admits it, or the worker takes it. A worker may take
     again what its own process owns and nobody works on: a run that was dropped when the store could not

@@ -48,7 +48,7 @@ class CommitListener:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """A message that is a decision about a run: whoever owns the run makes the entry of it."""
+    """A message that is a decision about a run: the run's owner writes its entry."""
 
     write: Callable[[Any, Lease, History, Message, int], Write | None]
     """(engine, lease, whole history, message, now) → the write that takes it in; None: too late."""

@@ -69,8 +69,8 @@ class RunInbox:
         self.looked = False
 
     def refresh(self) -> None:
-        """Look at what is new in the inbox; handle what steers the run, and wake whoever waits for
-        the rest. Only this process takes messages of the run, so what it knows stays true."""
+        """Read the new messages; handle those that steer the run, and wake the lines that wait for
+        the others. Only this process takes messages of the run, so what it knows stays true."""
         with self._reading:  # One look at a time: each begins behind the one before.
             new = self._saw(self._read(self.heard))
         self._handle(new)
@@ -211,7 +211,7 @@ class InboxPoller:
                 self._thread = thread
 
     def listen(self) -> None:
-        """A line waits for a message: hear of every change from now on, until none waits."""
+        """A line waits for a message: listen to every change from now on, until no line waits."""
         with self._lock:
             if not self._listens:
                 self._listens = True
@@ -269,7 +269,7 @@ class InboxPoller:
                 try:
                     execution.inbox.refresh()
                 except Corrupt as damage:
-                    # Other runs hear theirs; whoever takes this one up finds it out, and holds it.
+                    # Go on with the other runs; the next owner of this one finds the damage and holds it.
                     execution.stop(Unwind(damage), later=True)
 
     def _hush(self) -> None:

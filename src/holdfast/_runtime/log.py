@@ -1,7 +1,7 @@
-"""What the runtime says in the log. `logging` is loaded when there is something to say.
+"""Log lines of the runtime. `logging` is loaded with the first line.
 
 A line about a run has its id, flow and generation as fields of the record too (`extra=`), and the step
-if it is about one, for those who keep logs as data; values of runs and texts of their errors are no part of it.
+if it is about one, for structured logs; it has no values of runs and no texts of their errors.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 def debug(text: str, *args: object, about: RunRow | None = None, **fields: object) -> None:
-    """Say what only those want to know who look for something."""
+    """Log a line for debugging."""
     import logging
 
     logging.getLogger("holdfast").debug(text, *args, extra=_fields(about, fields))
 
 
 def info(text: str, *args: object, about: RunRow | None = None, **fields: object) -> None:
-    """Say what is going on, to whoever wants to know."""
+    """Log what is going on."""
     import logging
 
     logging.getLogger("holdfast").info(text, *args, extra=_fields(about, fields))
 
 
 def warning(text: str, *args: object, about: RunRow | None = None, **fields: object) -> None:
-    """Say something that an operator should know of."""
+    """Log something that an operator should know."""
     import logging
 
     logging.getLogger("holdfast").warning(text, *args, extra=_fields(about, fields))
@@ -45,7 +45,7 @@ def failure(
     about: RunRow | None = None,
     **fields: object,
 ) -> None:
-    """Say that something failed, with its traceback."""
+    """Log a failure, with its traceback."""
     import logging
 
     extra = _fields(about, fields)

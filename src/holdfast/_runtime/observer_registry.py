@@ -56,7 +56,7 @@ def observe(observer: Observer) -> Callable[[], None]:
 
 
 def here(work: Callable[[], T]) -> Callable[[], T]:
-    """Return work that is done in another thread as if it were done here, for those who observe."""
+    """Return work for another thread that observers see as if it were done here."""
     return functools.partial(contextvars.copy_context().run, work) if observers else work
 
 
@@ -136,7 +136,7 @@ _UNOBSERVED = Unobserved()
 
 
 def attempt(engine: Observed, row: RunRow, call: StepCall, what: str) -> Unobserved:
-    """Put around a call of user code, in its thread or task: those who observe hear of it."""
+    """Wrap a call of user code, in its thread or task, for observers."""
     return Attempt(engine, row, call, what) if observers else _UNOBSERVED
 
 
@@ -183,8 +183,8 @@ class Attempt(Unobserved):
         self._end(error)
 
     def give_up(self, error: BaseException) -> bool:
-        """Nobody waits for it any longer, and what it comes to does not count: those who observe
-        hear of it now, in this thread, and not again. Says False if it has ended after all."""
+        """The attempt is abandoned, and its outcome does not count: notify observers now, in this
+        thread, and not again. Returns False if it has ended after all."""
         return self._end(error)
 
     def _end(self, error: BaseException | None) -> bool:

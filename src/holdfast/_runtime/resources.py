@@ -35,7 +35,7 @@ class Resources:
 
 
 class Awaitable:
-    """A resource whose factory is async: awaited once, whoever comes first."""
+    """A resource whose factory is async: the first caller awaits it, once."""
 
     def __init__(self, coroutine: Any) -> None:
         self._coroutine = coroutine

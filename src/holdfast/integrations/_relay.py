@@ -9,7 +9,7 @@ end by itself, for consumers that know of the end before it comes. `left` is set
 closed the stream itself.
 
 An awaited call that awaits what `put` returns reads no further than its consumer: it goes on when the
-next item is wanted. So whoever leaves between two items finds the provider waiting there, as without
+next item is wanted. So a consumer that leaves between two items finds the provider waiting there, as without
 a record, and cuts nothing that the provider does after its last item: its clean-up is left to run.
 
 A generator can only be closed by the task or thread that reads it. `Closer` is for all others: who

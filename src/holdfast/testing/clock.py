@@ -6,7 +6,7 @@
         clock.advance_to_next()        # the pause before the next attempt is over
 
 The runtime asks it for pauses (`wait_for_signal`, `wait_async`), a store for the time (`clock` itself can be
-called). `FakeClock(auto=True)` is for code that nobody attends: whoever waits moves it at once.
+called). `FakeClock(auto=True)` is for code that nobody attends: a waiting thread moves it at once.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class FakeClock:
     # -- what tests do -------------------------------------------------------------------------
 
     def advance(self, duration: Duration) -> None:
-        """Move the clock forward, by seconds, a timedelta or a string such as "2h", and wake whoever
-        is due."""
+        """Move the clock forward, by seconds, a timedelta or a string such as "2h", and wake the
+        waiters that are due."""
         self.jump(seconds(duration, "advance(…), which goes forward (jump(…) is for faults)"))
 
     def jump(self, seconds: float) -> None:

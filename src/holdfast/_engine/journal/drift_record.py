@@ -1,8 +1,8 @@
-"""What the journal remembers of a gap: when nobody was at work on a run, and what had changed then. Pure.
+"""The record of drift: the gap in which no process executed a run, and what changed in it. Pure.
 
 A gap lies between the process that stopped and the one that goes on. The fold of a history keeps one
-`DriftRecord`; a `drift_found` entry holds a list of `Change`. What is compared, and what is done about a change,
-is decided by the feature (`_features/drift`).
+`DriftRecord`; a `drift_found` entry holds a list of `Change`. The feature (`_features/drift`) decides
+what is compared, and what is done about a change.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ DOES_NOT_FIT = b'{"why":"does_not_fit"'
 OTHER_CODE = b'{"why":"other_code"'
 """How a diverged run is given back for code that has not tried it: old code put back, or repaired."""
 TRY_AGAIN = b'{"why":"try_again"'
-"""How a diverged run is given back by somebody who wants it replayed once more, by any code."""
+"""The reason with which a diverged run is released to be replayed once more, by any code."""
 
 
 class Folding:

@@ -1,20 +1,20 @@
-"""What a fork takes over from the run that it came from, and what it leaves behind. Pure.
+"""The history of a fork: the entries that it borrows from its origin, and those that it leaves. Pure.
 
 A fork is a run of its own: its own id, input, keys and journal. Nothing of the other run is copied.
 Its second entry, `run_forked`, says what it *borrows*:
 
-    parts     which entries of which runs: of the one that it came from, and of those that this one
-              borrowed from itself. Each part ends at an entry and names its digest, so that the
+    parts     which entries of which runs: of its origin, and of the runs from which its origin
+              borrows. Each part ends at an entry and names its digest, so that the
               fork's chain stands on the other run's
-    results   outcomes that somebody put in the place of recorded ones
-    states    states of loops that somebody gave, each with the turn that begins with it
+    results   outcomes that replace recorded ones
+    states    given states of loops, each with the turn that begins with it
 
-Borrowed entries get numbers below 0, and what was given has 0, so that all of it comes before the
-fork's own entries. From there on they are folded like any others, and the records are marked as
+Borrowed entries have numbers below 0, and given results and states have 0, so that all of them come
+before the fork's own entries. From there on they are folded like any others, and the records are marked as
 `borrowed`: matched by key alone, returned, never executed and never undone.
 
-What is borrowed: everything that had its outcome when the first entry of `before` was written.
-What was under way at that moment (in another branch, say) has no outcome, and is called anew.
+A fork borrows every step that had its outcome when the first entry of `before` was written. A step that
+was under way at that moment (in another branch, say) has no outcome, and is called anew.
 """
 
 from __future__ import annotations

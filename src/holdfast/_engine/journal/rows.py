@@ -114,7 +114,7 @@ OPEN_KEYS = frozenset({"in_progress", "in_doubt"})
 
 
 class KeyState(msgspec.Struct, gc=False):
-    """One claimed business key: who has it and what became of it."""
+    """One claimed business key: its holder and its state."""
 
     namespace: str
     effect: str
@@ -186,7 +186,7 @@ class MessageRow(msgspec.Struct, gc=False):
 
 
 class Question(msgspec.Struct, gc=False):
-    """Something that a run asks people, while it is open: one row for those who answer."""
+    """An open question of a run to people."""
 
     run_id: str
     name: str
@@ -234,7 +234,7 @@ class Memo(msgspec.Struct, gc=False):
 class Lease(msgspec.Struct):
     """The right to write to one run, and its row as last committed.
 
-    `acting` marks an actor who has the run for one transaction only: the write succeeds if the
+    `acting` marks an actor that holds the run for one transaction only: the write succeeds if the
     run is unowned and unchanged since it was read, raises the epoch and leaves it unowned, or to the
     owner that the write names.
     """

@@ -53,7 +53,7 @@ class Doubt:
 
 
 def returned_by(spec: Spec) -> dict[str, Any]:
-    """Return what the entry of a doubt says of the result, for those who settle it without the code."""
+    """Return the description of the result in the entry of a doubt, to settle it without the code."""
     schema = None if spec.returns is None else spec.returns.schema()
     return {"returns": schema} if schema else {}
 

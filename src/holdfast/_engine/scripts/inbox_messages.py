@@ -40,7 +40,7 @@ def why_not(error: Exception) -> str:
 
 
 def answer_id(name: str, number: int) -> str:
-    """Return the id of the message that answers a question: there is one, whoever sends it."""
+    """Return the id of the message that answers a question: the same id for every sender."""
     return f"{ANSWER}{name}:{number}"
 
 

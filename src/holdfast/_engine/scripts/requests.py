@@ -45,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True):
     polls: bool = False
     """Whether it is meant to be called with the same arguments again and again."""
     has_undo: bool = False
-    """Whether it can be taken back: the intent says so, for those who plan a rollback."""
+    """Whether it can be undone: the intent says so, for plans of a rollback."""
     aliases: tuple[str, ...] = ()
     """Names that it had before: its business keys may stand under them."""
     returns: Returns | None = None

@@ -1,7 +1,7 @@
-"""Values of classes that this process does not know, carried along as they are. Pure.
+"""Values of classes that this process does not know: read and written unchanged. Pure.
 
-Whoever changes one part of a stored value (a fork that is given another input) has to write the
-others again, and need not have the user's code for that. An object of a class that is not known is
+A process that changes one part of a stored value (a fork with another input) writes the other parts
+again, without the user's code. An object of a class that is not known is
 read as a stand-in: it has the name and the parts, and none of the behaviour. It is written, and
 digested, as the object itself would be.
 """

@@ -2,9 +2,9 @@
 
     prices = depends_on("prices", Path("prices.csv"), on_change="redo")
 
-The first time, what the function returns is recorded as a fingerprint. Whoever takes the run up later
-calls the function again when the flow passes this place; what the flow gets is the fingerprint that is
-recorded, both times. Something else than that, and `on_change` says what becomes of it.
+The first call records a fingerprint of what the function returns. After the run goes on in another
+process, the function is called again when the flow passes this place; the flow gets the recorded
+fingerprint both times. If the fingerprints differ, `on_change` decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looking a question of a run up: its number, and whether those who answer can see it."""
+"""Look up a question of a run: its number, and its open row."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ message id is unique per run; so the first answer that is committed is the only 
     question_asked ─┬─ answered ──────► question_answered, the question is closed
                     ├─ refused ───────► question_answered, and the flow gets Rejected
                     ├─ does not fit ──► message_discarded, and it is open under the next number
-                    └─ time is over ──► wait_timed_out; the question stays open, and whoever asks
+                    └─ time is over ──► wait_timed_out; the question stays open, and asking
                                         again by this name goes on with it
 """
 
@@ -59,7 +59,7 @@ class FindQuestion(StoreRead):
 
 
 class FoundQuestion(msgspec.Struct):
-    """How often it was answered, plus one; and what those who answer see of it now."""
+    """How often it was answered, plus one; and its open row."""
 
     number: int
     open: Question | None
@@ -73,7 +73,7 @@ class Asking(msgspec.Struct):
     to: str | None = None
     choices: list[Any] | None = None
     schema: dict[str, Any] | None = None
-    """The JSON schema of the type that is wanted, for those who check an answer without the class."""
+    """The JSON schema of the wanted type, to check an answer without the class."""
 
     def note(self, number: int, until_us: int | None) -> Note:
         """Return the entry that says that it is asked."""
@@ -86,7 +86,7 @@ class Asking(msgspec.Struct):
     def row(
         self, call: StepCall, run_id: str, number: int, at_us: int, until_us: int | None
     ) -> Question:
-        """Return what those who answer see of it while it is open."""
+        """Return its row, as people see it while it is open."""
         body = {
             "text": self.text,
             "step": call.key,

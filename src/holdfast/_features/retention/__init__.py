@@ -24,7 +24,7 @@ BETWEEN_US = 200_000
 
 
 class RetentionJob(PeriodicJob):
-    """Removes what has had its time, in small batches between other work."""
+    """Removes runs and values whose retention is over, in small batches between other work."""
 
     def __init__(self, engine: Engine, flows: Callable[[], Mapping[str, RegisteredFlow]]) -> None:
         self._engine = engine

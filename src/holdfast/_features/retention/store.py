@@ -1,4 +1,4 @@
-"""Removing what has had its time: ended runs, family by family, and old values of memories.
+"""Removes what is past its retention: ended runs, family by family, and old values of memories.
 
 Each run is one transaction, in which its row becomes a tombstone. A parent goes before its children,
 so a sweep that was killed half way leaves children without a parent, which the next one removes.

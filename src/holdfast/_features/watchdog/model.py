@@ -1,8 +1,8 @@
 """Findings of the watchdog: their kinds, the declared actions and the entries. Pure.
 
-A finding is computed from a run's journal (`checks`): nothing is remembered elsewhere. It has an id,
-made of what it was found by, so that the same thing found again is known to be the same. What is done
-about it goes as a message with that id: a run takes it once, whoever sends it and however often.
+A finding is computed from a run's journal (`checks`): nothing is remembered elsewhere. Its id
+is made of the entries that show it, so that finding it again gives the same id. The decision about it is
+a message with that id: a run takes it once, from whichever process and however often it is sent.
 
     found ── post(finding:ID) ─┬─ a process has the run ► it takes the message: finding_noted, and stops
                                └─ nobody has it ► finding_noted (and run_held, run_cancelled), one write
@@ -76,7 +76,7 @@ class Finding(msgspec.Struct, frozen=True):
     did: str | None = None
     """What the watchdog did about it."""
     open: bool = True
-    """Whether it is the case now; False if it was noted, and is over."""
+    """Whether it holds now; False if it was noted, and is over."""
 
     def __str__(self) -> str:
         lines = [f"{self.kind} ({self.severity}): {self.text}"]
@@ -217,7 +217,7 @@ def decided(finding: Finding, did: str) -> Decision:
 
 
 def message_id(finding_id: str) -> str:
-    """Return the id of the message that tells a finding: there is one, whoever sends it."""
+    """Return the id of the message about a finding: the same id for every sender."""
     return f"{FINDING}:{finding_id}"
 
 

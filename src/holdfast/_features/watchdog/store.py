@@ -53,7 +53,7 @@ class Worker(msgspec.Struct):
 
 
 class Served(msgspec.Struct):
-    """Who is alive, and what they execute."""
+    """The live owners, and the flows that they execute."""
 
     owners: set[int]
     workers: list[Worker]

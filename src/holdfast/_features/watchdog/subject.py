@@ -38,7 +38,7 @@ class Subject(msgspec.Struct):
     at_work: bool = False
     """Whether a process that may be alive has it."""
     left_us: int = 0
-    """When the process that has it, and is dead or late, was last heard of; 0 if that is not known."""
+    """The last pulse of an owner that is dead or late; 0 if it is not known."""
     served: bool = True
     """Whether a live worker would take it when its turn comes."""
     durations_us: Mapping[str, Sequence[int]] = {}

@@ -216,7 +216,7 @@ def _queues(store: Store) -> Iterator[Trouble]:
 
 
 def _leases(store: Store) -> Iterator[Trouble]:
-    """Say which runs nobody has who is sure to be alive, though they were at work."""
+    """Report runs that were at work and whose owner is not known to be alive."""
     free = store.claimable(store.now_us(), CLAIMABLE_MAX)
     least = "at least " if len(free) == CLAIMABLE_MAX else ""
     alive = queue_views.workers(store)

@@ -189,7 +189,7 @@ def key_waited_for(store: Store, row: RunRow) -> KeyState | None:
 
 
 def about_key(key: KeyState) -> list[str]:
-    """Return who has a business key, and what became of it."""
+    """Return the holder and the state of a business key."""
     state = key.state.replace("_", " ")
     return [
         f"The key {key.key} of {key.effect} belongs to run {key.run_id} at {key.step}: {state}."

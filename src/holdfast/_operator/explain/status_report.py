@@ -437,7 +437,7 @@ def _not_known(case: Case, kind: Found) -> None:
 
 
 def _not_all_is_well(case: Case, names: str) -> None:
-    """Say it first: who reads only one line must not go back to bed."""
+    """Say it first, for a reader of one line."""
     said = case.said
     said.case = said.case.removesuffix(ALL_IS_WELL).rstrip(" .")
     said.case += f". The watchdog finds: {names}."

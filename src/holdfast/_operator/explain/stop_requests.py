@@ -18,7 +18,7 @@ from holdfast._operator.text import clipped, moment
 
 
 def about_control(case: Case) -> None:
-    """Say who wants the run stopped, and until when it may take."""
+    """Name the actor that wants the run stopped, and the time limit."""
     asked = requested(case.past)
     if asked is not None:
         who, why = asked

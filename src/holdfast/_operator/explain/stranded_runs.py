@@ -174,7 +174,7 @@ def who_goes_on(case: Case) -> None:
 
 
 def _was_submitted(case: Case) -> bool:
-    """Return whether a run was left to whoever takes it, and not started by the process that called it."""
+    """Return whether a run was submitted for any worker, and not started by its caller's process."""
     if case.is_block:
         return False
     second = case.store.entry(case.row.run_no, 2)

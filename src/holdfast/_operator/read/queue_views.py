@@ -103,7 +103,7 @@ class QueueView(msgspec.Struct, frozen=True):
 
 
 def workers(store: Store) -> list[WorkerView]:
-    """Return the workers that are alive: heard of within a lease, and not proven dead."""
+    """Return the live workers: with a pulse within a lease, and not proven dead."""
     return list(workers_by_owner(store).values())
 
 

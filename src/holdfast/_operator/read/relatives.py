@@ -1,8 +1,8 @@
 """The relatives of a run: parent, children, the origin of a fork, and the people who started or forked
 any of them.
 
-Four eyes: whoever started or forked a run, or a run that it came from, may not approve what it asks.
-The starter is a tag of the run. A fork has the tags of its origin, and is made by somebody else.
+Four eyes: an actor that started or forked a run, or an origin of it, may not approve what it asks.
+The starter is a tag of the run. A fork has the tags of its origin, and its own actor.
 """
 
 from __future__ import annotations

@@ -435,7 +435,7 @@ def fold(store: Store, row: RunRow) -> History:
 
 
 def owner_of(store: Store, row: RunRow) -> str | None:
-    """Return who has the run, for people, or None."""
+    """Return the owner of the run in words, or None."""
     return None if row.owner is None else store.owner_name(row.owner)
 
 
@@ -447,8 +447,8 @@ def owner_died(store: Store, row: RunRow) -> bool:
 
 
 def is_abandoned(store: Store, row: RunRow) -> bool:
-    """Return whether a run that seems to be at work is had by nobody: its process is proven dead, or has
-    not been heard of for a lease."""
+    """Return whether a run that seems to be at work has no live owner: its process is proven dead, or
+    has had no pulse for a lease."""
     if row.owner is None or row.status not in CLAIMABLE:
         return False
     now_us = store.now_us()

@@ -1,9 +1,9 @@
 """The committer: all runs of a process hand in their writes, and they share commits.
 
-Whoever waits for a write leads if nobody does: it takes everything that has gathered, commits
+A thread that waits for a write becomes the leader if there is none: it takes the whole queue, commits
 it in one transaction and wakes the others. So a lone run commits in its own thread with no
-hand-over, and a thousand runs share each commit. Writes that nobody blocks on (async runs,
-grouped steps, heartbeats) are led by one background thread.
+hand-over, and a thousand runs share each commit. One background thread leads the writes that no thread waits for (async
+runs, grouped steps, heartbeats).
 
     submit ─► queue ─► leader takes all ─► store.append ─► wake waiters ─► nudge the next leader
 
@@ -74,7 +74,7 @@ class Ticket:
         self._gate.acquire()
 
     def nudge(self) -> None:
-        """Wake whoever blocks on this ticket."""
+        """Wake the thread that blocks on this ticket."""
         with contextlib.suppress(RuntimeError):  # Already awake: one wake is enough.
             self._gate.release()
 
@@ -136,7 +136,7 @@ class Committer:
         return ticket.outcome
 
     def pass_through(self, ticket: Ticket) -> None:
-        """Commit until a write is through, whoever waits for it and however lazily."""
+        """Commit until this write is done, even if it is lazy or another thread waits for it."""
         if ticket.done and ticket.callback is None:
             return
         while True:
@@ -223,8 +223,10 @@ class Committer:
             self._wake_all(writes)
 
     def _wake_all(self, batch: Sequence[Ticket]) -> None:
-        """Wake those who wait for a batch that was committed or has failed."""
-        if self._wrote is not None:  # Before anybody goes on: who waits for a write finds it told.
+        """Wake the waiters of a batch that was committed or has failed."""
+        if (
+            self._wrote is not None
+        ):  # Before any waiter goes on: observers know of the write by then.
             for ticket in batch:
                 if isinstance(ticket.outcome, Committed):
                     self._wrote(ticket.write)

@@ -59,7 +59,7 @@ class Listener:
             try:
                 changed = self._store.wait_for_change(LISTEN_S)
             except Exception:
-                # Whoever looks at the store meets the error, and can say what it means for them.
+                # The next reader of the store gets the error, and reports it in its own terms.
                 pause.wait(DEAF_S * CHANCE.uniform(0.5, 1.0))
                 changed = True
             if changed:
@@ -114,7 +114,7 @@ class Bell:
         return True
 
     def close(self) -> None:
-        """Stop listening, and wake whoever waits."""
+        """Stop listening, and wake the waiter."""
         if self._listener is not None:
             self._listener.remove(self._rung.set)
         self.ring()

@@ -168,7 +168,7 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
         if observed.give_up(late):
             execution.engine.at_large.add(thread)
             return Called(error=late, timed_out=True, ended=False)
-        finished.wait()  # It has just ended, and those who observe have heard of that.
+        finished.wait()  # It has just ended, and observers were notified.
     result = box[0]
     if isinstance(result, BaseException):
         raise result

@@ -141,8 +141,8 @@ class Waits:
 
     @contextlib.contextmanager
     def wait(self, request: Await, line: Line | None) -> Generator[Wait, None, None]:
-        """While one line waits. A task of the user's own that nobody is known to await has none, and is
-        not counted: whoever started it is at work, and so the run is not unloaded."""
+        """While one line waits. A task of the user's own that no line awaits has none, and is not
+        counted: the line that started it is at work, so the run is not unloaded."""
         wait = Wait(request, by_guest=line is not None and line.host is not None)
         with self.lock:
             self._waits.append(wait)

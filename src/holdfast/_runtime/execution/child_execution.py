@@ -142,7 +142,7 @@ def _nudge(execution: Execution) -> None:
 
 
 def _tell_held(execution: Execution, row: RunRow) -> None:
-    """Say once, to whoever waits for the parent in this process, that a child needs a person."""
+    """Log once that a child needs a person: a caller in this process waits for the parent."""
     child = execution.slot(Children).get(row.run_id)
     if child is not None and not child.told:
         child.told = True

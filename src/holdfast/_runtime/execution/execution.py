@@ -127,7 +127,7 @@ class Execution:
     # -- messages ------------------------------------------------------------------------------
 
     def _handle(self, new: list[Message]) -> None:
-        """Handle what steers the run, and wake whoever waits for the rest."""
+        """Handle the messages that steer the run, and wake the lines that wait for the others."""
         for message in new:
             handle(self, message)
         if new:

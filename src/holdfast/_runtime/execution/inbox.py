@@ -91,8 +91,8 @@ def reach_children(engine: Engine, changes: Sequence[Change]) -> None:
 
 
 def free_waiting(engine: Engine, write: Write) -> None:
-    """Release the runs that are held on keys which a write has settled. Who is held looks at the key
-    once more after that is written, so one of the two sees the other."""
+    """Release the runs that are held on keys which a write has settled. A held run looks at the
+    key once more after that is written, so one of the two sees the other."""
     for change in write.of(SetKey):
         if change.state != "in_doubt":
             for row in engine.backend.waiting_on(key_token(change.effect, change.key)):
@@ -186,8 +186,8 @@ def _given_back(engine: Engine, write: Write, messages: Sequence[Message]) -> No
 
 
 def carried_out(execution: Execution, end: Ending) -> Ending:
-    """Return how an execution ends: one that would give its run back for others to go on carries out
-    what stops the run, as far as it has heard of it, and in the same write."""
+    """Return how an execution ends: one that would release its run carries out the stop requests that it
+    knows of, in the same write."""
     message = execution.inbox.first(_ends)
     if message is None or not end.drafts or end.drafts[-1].kind not in GOES_ON:
         return end

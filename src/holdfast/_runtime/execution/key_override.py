@@ -61,8 +61,8 @@ def step_key(
     (`charge:pay-3.card`), except those that are `unique` in the whole run by themselves. What is
     known by its place in the flow alone (`turns`, `gather`) is refused inside it.
 
-    `awaited` says that whoever opened this task or thread has nothing else to do than to await it,
-    and others like it. Then a worker can unload the run while it waits here, for a person or a time.
+    `awaited` says that the code that opened this task or thread does nothing but await it, and others
+    like it. Then a worker can unload the run while it waits here, for a person or a time.
     """
     outer = override.get()
     with _guest(outer.guest) if awaited else contextlib.nullcontext(outer.guest) as guest:

@@ -307,7 +307,7 @@ class Recorder:
         """Remember a failed background commit: the next durable call raises it."""
         if ticket.error is not None:
             self.failure = ticket.error
-            self._execution.waits.ring()  # A line that waits would not hear of it else.
+            self._execution.waits.ring()  # Else a waiting line would not notice it.
         elif isinstance(ticket.outcome, Fenced):
             self._execution.stop(Unwind(LeaseLost(self._execution.run_id)))
 

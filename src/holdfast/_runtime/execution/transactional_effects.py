@@ -71,7 +71,7 @@ def _transact(execution: Execution, request: Transact, work: _Work) -> Transacte
         outcome = kept.append_within(execution.lease, work)
     except _RolledBack:
         work.undo()
-        # What the body ran into may be what the one that has the key meanwhile has written.
+        # The body may have run into rows of the call that got the key meanwhile.
         taken = _taken_key(execution, request.claim)
         return work.failure() if taken is None else Transacted(taken=taken)
     except EndedByItself as error:
@@ -174,7 +174,7 @@ class _Work:
             self._write = None
 
     def tell(self) -> None:
-        """It is committed: observers hear of it."""
+        """It is committed: notify observers."""
         if self._write is not None:
             self._execution.engine.wrote(self._write)
 

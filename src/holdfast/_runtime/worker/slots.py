@@ -286,8 +286,8 @@ class Slots:
             )
 
     def stop(self) -> None:
-        """Tell what is at work to stop: at its next durable call, or now if it awaits something.
-        Each run is given back, and whoever takes it up goes on from what is recorded."""
+        """Stop all runs at work: at their next durable call, or now if they await something. Each
+        run is released, and its next owner goes on from what is recorded."""
         with self._changed:
             self._stopping = _given_back("")
             places = list(self._places.values())
@@ -441,9 +441,9 @@ def let_go(execution: Execution) -> bool:
     """Give a run back while a plain step of it is at work: the end of a worker waits no longer. False if
     it is left to its lease: an effect is at work, or it cannot be written.
 
-    Nobody can stop a thread. But what it does in a plain step has no effect that counts: whoever takes
-    the run up executes the step anew, and what the thread brings later is refused by the store. An
-    effect at work is another matter: the run stays as it is, and whoever takes it up finds it in doubt.
+    A thread cannot be stopped. But the outcome of a plain step in it does not count: the next owner
+    executes the step anew, and the store refuses what the thread writes later. With an effect at work
+    the run stays as it is, and the next owner finds the effect in doubt.
     """
     engine, lease = execution.engine, execution.lease
     asked = execution.stopped is not None and execution.stopped.released in MESSAGES

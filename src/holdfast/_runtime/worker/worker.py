@@ -185,7 +185,7 @@ class Worker:
         try:
             await asyncio.shield(draining)
         except asyncio.CancelledError:
-            await draining  # Runs are given back, whoever is in a hurry.
+            await draining  # Release the runs first, also in a hurry.
             raise
 
     def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:

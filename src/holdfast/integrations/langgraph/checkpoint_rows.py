@@ -145,7 +145,7 @@ class Reader:
 
 class Bytes:
     """Values apart that were read or written lately, by their keys. A digest says what they are, so
-    they never change; whoever refers to one has it in the store."""
+    they never change; a row that refers to one has it in the store."""
 
     def __init__(self, limit: int) -> None:
         self._lock = threading.Lock()

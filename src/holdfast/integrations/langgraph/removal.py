@@ -1,6 +1,6 @@
 """Removing checkpoints, and copying threads.
 
-Whoever removes holds the thread (see shelf.py), and lists before it decides: first the values apart,
+A removal holds the thread (see shelf.py), and lists before it decides: first the values apart,
 then the names of places, then checkpoints and writes. What is written later than a list is either not
 in it or has another version than there, and each row is removed only as it was listed. Checkpoints go
 first and the values that nobody needs any more afterwards, so that a kill in between leaves nothing

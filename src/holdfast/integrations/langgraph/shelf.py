@@ -7,7 +7,7 @@ stands on: if that has changed meanwhile, nothing is written, and it is worked o
 and no other process can leave a checkpoint that cannot be read.
 
 A checkpoint either stands on its parent (a patch, and values that the parent has stored), or on
-nothing. Whoever removes or replaces rows of a thread holds its row `r/T` meanwhile. A checkpoint that
+nothing. A process that removes or replaces rows of a thread holds its row `r/T` meanwhile. A checkpoint that
 stands on its parent is written only while nobody holds it, in one transaction with that check; one
 that is written beside a removal stands on nothing and stores all of its values again. So the holder
 knows all rows that stand on another, and a value whose row has not changed since it was listed is
