@@ -252,7 +252,7 @@ class RunHeld(RunError):
             f"failed, and is not taken up again ({reason})" if failed else f"is held ({reason})"
         )
         if unfit_version:
-            became = f"does not fit version {unfit_version}, and was given back"
+            became = f"does not fit version {unfit_version}, and was released"
         lines = [f"run {run_id!r} {became}: {detail}"]
         lines += [f"  {action}" for action in actions]
         super().__init__(run_id, "\n".join(lines))

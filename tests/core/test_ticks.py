@@ -192,8 +192,8 @@ def test_intervals_are_even_and_complete(every_us, start_us, after_us, span):
 @pytest.mark.parametrize(
     ("when", "told"),
     [
-        (When(), "say either when, cron="),
-        (When(cron="0 9 * * *", every_us=SECOND_US), "say either when, cron="),
+        (When(), "give either times, cron="),
+        (When(cron="0 9 * * *", every_us=SECOND_US), "give either times, cron="),
         (When(every_us=0), "at least 0.01 seconds"),
         (When(every_us=-SECOND_US), "at least 0.01 seconds"),
         (When(cron="0 9 * * *", timezone="Europe/Atlantis"), "such as 'Europe/Berlin'"),

@@ -336,7 +336,7 @@ def test_a_newer_version_that_does_not_fit_ends_the_command(holdfast: Command):
     assert holdfast("resume", "r").returncode == 0
     done = holdfast("run", "new:report", "r")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "run 'r' does not fit version 2, and was given back" in done.stderr
+    assert "run 'r' does not fit version 2, and was released" in done.stderr
     told = holdfast("run", "new:report", "r", "--json")
     assert told.returncode == 3
     answer = json.loads(told.stdout)

@@ -171,7 +171,7 @@ def test_a_run_whose_last_write_failed_is_given_back_by_the_heartbeat(caplog):
         wait_for(lambda: not store._engine.executing())
         assert [lease.row.run_id for lease in store._engine.abandoned()] == ["r"]
         store._engine.heartbeat.beat()
-        assert "run r could not be given back yet" in caplog.text
+        assert "run r could not be released yet" in caplog.text
         assert row_of(store).owner == store._engine.owner()
         store._engine.heartbeat.beat()
         assert store._engine.abandoned() == []

@@ -81,7 +81,7 @@ def test_a_run_is_given_back_if_a_thread_of_the_store_cannot_start(store, no_thr
     for _ in range(TIMES):
         told = refused(lambda: thread_flow.run("r"))
         assert "run 'r' is not executed" in told
-        assert "was given back" in told
+        assert "was released" in told
     no_thread("nothing")
     assert thread_flow.run("r") == 1
     assert kinds(store, "r").count("run_released") == TIMES
@@ -98,7 +98,7 @@ def test_a_run_is_given_back_if_its_own_thread_cannot_start(store, no_thread, wo
 
 def test_a_parent_is_given_back_if_its_child_cannot_have_a_thread(store, no_thread):
     no_thread("holdfast-run-")
-    assert "run 'r' was given back" in refused(lambda: thread_parent.run("r"))
+    assert "run 'r' was released" in refused(lambda: thread_parent.run("r"))
     no_thread("nothing")
     assert thread_parent.run("r") == 2
 
@@ -126,7 +126,7 @@ def test_a_run_is_given_back_if_not_all_of_its_branches_can_have_threads(store, 
         return holdfast.each(branch, range(3))
 
     no_thread(f"holdfast-r-{first}")
-    assert "run 'r' was given back" in refused(lambda: branches.run("r"))
+    assert "run 'r' was released" in refused(lambda: branches.run("r"))
     assert (at_work, store.get("r").status) == (set(), "queued")
     assert first or not done
     no_thread("nothing")

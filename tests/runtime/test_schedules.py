@@ -386,8 +386,8 @@ class Unknown:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "say either when"),
-        ({"cron": "0 9 * * *", "every": 5}, "say either when"),
+        ({}, "give either times"),
+        ({"cron": "0 9 * * *", "every": 5}, "give either times"),
         ({"cron": "9 o'clock"}, "five fields"),
         ({"cron": "0 9 * * *", "timezone": "Mars/Olympus"}, "timezone='Mars/Olympus'"),
         ({"every": 0}, "at least"),

@@ -719,7 +719,7 @@ def test_progress_inside_is_refused() -> None:
     def advancing() -> None:
         advances()
 
-    with pytest.raises(RunFailed, match="all at once or not at all"):
+    with pytest.raises(RunFailed, match="as a whole or not at all"):
         advancing.run("r")
 
 

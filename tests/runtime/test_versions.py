@@ -567,7 +567,7 @@ def test_a_run_that_does_not_fit_is_given_back_for_the_code_of_its_version(store
     assert note.body["code"] == two.code()
     assert "does not fit version 2 at" in caplog.text
     assert "is held (diverged)" not in caplog.text
-    with pytest.raises(RunHeld, match="run 'r' does not fit version 2, and was given back: at"):
+    with pytest.raises(RunHeld, match="run 'r' does not fit version 2, and was released: at"):
         two.run("r")
     explained = " ".join(str(store.explain("r")).split())
     assert "waits for code that fits, of version 1: version 2 could not replay it" in explained

@@ -267,7 +267,7 @@ def test_a_plain_step_that_does_not_end_is_given_back_and_its_late_outcome_is_re
     for _ in range(3):
         with store.worker(flows=[blocked], drain_s=0.0) as worker:
             gates.until()
-        assert "is given back while a call of it is still at work" in caplog.text
+        assert "is released while a call of it is still at work" in caplog.text
         assert store.get("stuck").status == "queued"
         row = store._backend.get("stuck")
         assert row is not None

@@ -100,7 +100,7 @@ def _without_thread(frame: Frame, error: RuntimeError) -> Unwind:
     """Stop a run for whose branches no thread can be started: it is given back. Those that are at
     work end at their next durable call."""
     execution = frame.execution
-    told = f"run {execution.run_id!r} was given back: {no_thread(error)}. {LIMITS}"
+    told = f"run {execution.run_id!r} was released: {no_thread(error)}. {LIMITS}"
     why = RunError(execution.run_id, told)
     return execution.stop(Unwind(why, released="no thread could be started"))
 

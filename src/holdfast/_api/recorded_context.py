@@ -166,7 +166,7 @@ def save_progress(value: Any) -> None:
     assert call is not None
     if call.spec.transaction:
         raise UsageError(
-            f"{call.key} has transaction=True: it happens all at once or not at all, so there is "
+            f"{call.key} has transaction=True: it is committed as a whole or not at all, so there is "
             "no progress that a later attempt could go on from"
         )
     execution.check()

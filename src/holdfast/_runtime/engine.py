@@ -269,16 +269,16 @@ class Engine:
         """Release a claimed run for which no thread can be started; returns the error for its
         caller."""
         run_id, lease = execution.run_id, execution.lease
-        given_back = "was given back, so that it can be taken up again at once"
+        given_back = "was released, so that it can be taken up again at once"
         try:
             # The run is not to blame: this claim is not counted.
             claims = lease.row.claims - 1
             self.heartbeat.give_back(lease, f"no thread could be started: {error}", claims)
         except Exception as failed:
-            logs.failure("run %s could not be given back yet", run_id, error=failed)
+            logs.failure("run %s could not be released yet", run_id, error=failed)
         if lease.row.owner is not None:
             self.abandon(lease)
-            given_back = "is given back as soon as the store can be written"
+            given_back = "is released as soon as the store can be written"
         return RunError(
             run_id,
             f"run {run_id!r} is not executed: {no_thread(error)}; the run {given_back}. {LIMITS}",
@@ -385,7 +385,7 @@ class Engine:
         """Runs that only wait here are given back: another process may wait for them as well."""
         waiting = [run for run in self.executing() if run.idle()]
         for run in waiting:
-            told = RunError(run.run_id, f"run {run.run_id!r} was given back: the store is closed")
+            told = RunError(run.run_id, f"run {run.run_id!r} was released: the store is closed")
             run.stop(Unwind(told, released="closed"), later=True)
         with self._left:
             self._left.wait_for(lambda: not any(map(self._is_at_work, waiting)), CLOSING_S)

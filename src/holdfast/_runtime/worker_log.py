@@ -116,7 +116,7 @@ def completed(row: RunRow) -> None:
 
 def given_back(row: RunRow, why: str) -> None:
     """A run was stopped here and may go on elsewhere."""
-    logs.info("run %s is given back: %s", row.run_id, why, about=row)
+    logs.info("run %s is released: %s", row.run_id, why, about=row)
 
 
 def ended(store: Store, row: RunRow, error: BaseException) -> None:
@@ -127,7 +127,7 @@ def ended(store: Store, row: RunRow, error: BaseException) -> None:
         at = f" at {error.step}" if error.step else ""
         fields = {"reason": error.reason} | ({"step": error.step} if error.step else {})
         if error.unfit_version:
-            text = "run %s of %s does not fit version %s%s, and was given back; see: %s"
+            text = "run %s of %s does not fit version %s%s, and was released; see: %s"
             logs.warning(text, *who, error.unfit_version, at, see, about=row, **fields)
             return
         text = "run %s of %s is held (%s)%s; see: %s"

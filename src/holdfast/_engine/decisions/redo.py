@@ -132,7 +132,7 @@ def decided_drafts(
         steps = [key for change in waiting for key in change.steps]
         if not steps:
             raise UsageError(
-                f"run {history.run_id!r} is held for nothing that a step stands for; go on with "
+                f"run {history.run_id!r} is not held because of a step; continue it with "
                 f"{command('resume', history.run_id, '--keep')}"
             )
         effects = effects_behind(history, steps)

@@ -294,7 +294,7 @@ def _settled_result(call: StepCall, settled: Entry, value: Any, run_id: str) -> 
             run_id,
             "diverged",
             f"at {call.key}: {said['actor']} settled it as done with a value that is not what "
-            f"{call.spec.name} returns: {why}. Nothing of the flow went on with it.",
+            f"{call.spec.name} returns: {why}. The flow did not receive it.",
             (
                 f"if the value is right, declare {call.spec.name} to return it and run it again, or",
                 f"{with_value(run_id, call.key)}    (go on in a new run, with the right value)",

@@ -31,7 +31,7 @@ class Secret:
         text = masks.text_of(self.name)
         if text is None:
             raise UsageError(
-                f"this process does not know the secret {self.name!r}; when it starts, say: "
+                f"this process does not know the secret {self.name!r}; register it at its start: "
                 f"holdfast.redaction.register_secret({self.name!r}, text)"
             )
         return text

@@ -71,7 +71,7 @@ class StepDrift:
         self.on_expired = None
         if on_expired is not None:
             if valid_for is None:
-                raise UsageError(f"on_expired of step {step} says nothing without valid_for=")
+                raise UsageError(f"on_expired= of step {step} has no effect without valid_for=")
             self.on_expired = checked_policy(on_expired, "expired", f"on_expired of step {step}")
         if versions is not None and not callable(versions):
             self._version_texts(versions)

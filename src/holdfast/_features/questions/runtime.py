@@ -208,7 +208,9 @@ def _checked(asked: _Options) -> Asking:
         raise UsageError(f"ask(…, name={name!r}): names with {APPROVE!r} are those of approvals")
     text: Any = asked.question
     if not isinstance(text, str) or not 0 < len(text) <= TEXT_MAX_CHARS:
-        raise UsageError(f"ask({text!r:.80}): a text of 1 to {TEXT_MAX_CHARS:,} characters")
+        raise UsageError(
+            f"ask({text!r:.80}): must be a string of 1 to {TEXT_MAX_CHARS:,} characters"
+        )
     if asked.to is not None:
         check_label(f"ask(…, name={name!r}, to=…)", asked.to)
     choices = _plain(asked.choices, name)

@@ -88,7 +88,7 @@ def declare(
     if transaction and (on_doubt != "hold" or not_done_on or timeout is not None):
         raise UsageError(
             f"{name} is a transaction as the effect is: it has happened or it has not, so on_doubt=, "
-            "not_done_on= and timeout= say nothing"
+            "not_done_on= and timeout= have no effect"
         )
     if transaction and inspect.iscoroutinefunction(fn):
         raise UsageError(f"{name} is a transaction as the effect is: write it as a plain function")

@@ -46,7 +46,7 @@ class When(msgspec.Struct, frozen=True):
     def checked(self) -> When:
         """Return this, or raise a UsageError that says what is wrong with it."""
         if (self.cron is None) == (self.every_us is None):
-            raise UsageError('say either when, cron="0 9 * * 1-5", or how often, every="5m"')
+            raise UsageError('give either times, cron="0 9 * * 1-5", or an interval, every="5m"')
         if self.every_us is not None and self.every_us < SHORTEST_US:
             raise UsageError(
                 f"every= is at least {SHORTEST_US / SECOND_US} seconds, not "

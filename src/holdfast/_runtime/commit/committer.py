@@ -289,7 +289,7 @@ class Committer:
         return not self._closed
 
 
-def _lead_until(wake: threading.Lock, weak: weakref.ref[Committer]) -> None:
+def _lead_until(wake: threading.Lock, weak: Callable[[], Committer | None]) -> None:
     """Lead background writes until the committer is closed, or nobody refers to it any more."""
     goes_on = True
     while goes_on:

@@ -195,7 +195,7 @@ class Heartbeat:
                 self.give_back(lease, "its last write failed")
             except Exception as error:
                 run_id = lease.row.run_id
-                logs.failure("run %s could not be given back yet", run_id, error=error)
+                logs.failure("run %s could not be released yet", run_id, error=error)
 
     def _pulse(self, executions: Sequence[OwnedRun]) -> None:
         """Say that this process lives, and stop what it has lost."""
@@ -244,7 +244,7 @@ def _release(stop: threading.Lock) -> None:
         stop.release()
 
 
-def _beat_until(stop: threading.Lock, every_s: float, weak: weakref.ref[Heartbeat]) -> None:
+def _beat_until(stop: threading.Lock, every_s: float, weak: Callable[[], Heartbeat | None]) -> None:
     """Beat until `stop` is released: by `close`, or because nobody refers to the heartbeat any more."""
     while not stop.acquire(timeout=every_s):
         heartbeat = weak()

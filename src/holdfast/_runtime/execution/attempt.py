@@ -159,7 +159,7 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
         body.call.attempt.at_large = False
         why = RunError(
             execution.run_id,
-            f"run {execution.run_id!r} was given back at step {body.call.key!r}: its time-out needs "
+            f"run {execution.run_id!r} was released at step {body.call.key!r}: its time-out needs "
             f"a thread, and this process cannot start one ({error}); run it again",
         )
         raise execution.stop(Unwind(why, released="no thread could be started")) from error

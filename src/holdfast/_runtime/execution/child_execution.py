@@ -98,7 +98,7 @@ def begin_blocking(execution: Execution, run_id: str, again: int | None) -> None
     try:
         child.works = execution.engine.in_thread(taken, target)
     except RunError as told:
-        why = RunError(execution.run_id, f"run {execution.run_id!r} was given back: {told}")
+        why = RunError(execution.run_id, f"run {execution.run_id!r} was released: {told}")
         raise execution.stop(Unwind(why, released="no thread could be started")) from told
 
 

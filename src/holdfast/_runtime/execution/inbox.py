@@ -201,7 +201,7 @@ def carried_out(execution: Execution, end: Ending) -> Ending:
         has_open = bool(execution.history.open_doubts())
         write = _write(engine, execution.lease, message, has_open=has_open)
     except HoldfastError as error:
-        text = "run %s is given back, and a message to it is left to the next claim: %s"
+        text = "run %s is released, and a message to it is left to the next claim: %s"
         logs.warning(text, execution.run_id, error)
         return end
     if not write.drafts:  # It came too late.

@@ -304,7 +304,7 @@ class Slots:
         for place in self.places():
             about = place.lease.row
             if place.execution is not None and let_go(place.execution):
-                text = "run %s is given back while a call of it is still at work: its worker ends"
+                text = "run %s is released while a call of it is still at work: its worker ends"
                 logs.warning(text, place.run_id, about=about, step=about.current_step)
             elif place.execution is not None and place.execution.recorder.intents:
                 _tell_of_effects(place.execution)
@@ -338,7 +338,7 @@ def _cancel(place: Place) -> None:
 
 
 def _given_back(run_id: str) -> Unwind:
-    told = RunError(run_id, f"run {run_id!r} was given back: its worker ends")
+    told = RunError(run_id, f"run {run_id!r} was released: its worker ends")
     return Unwind(told, released="drained")
 
 
@@ -456,7 +456,7 @@ def let_go(execution: Execution) -> bool:
     except BaseException as error:
         if not isinstance(error, Exception | Unwind):
             raise
-        logs.warning("run %s could not be given back: %s", execution.run_id, error)
+        logs.warning("run %s could not be released: %s", execution.run_id, error)
         engine.abandon(lease)
         return False
     finally:
