@@ -76,3 +76,35 @@ def test_no_word_of_others_is_used_for_a_thing_of_ours():
 )
 def test_a_word_of_others_is_found(text, found):
     assert foreign_words(ast.parse(text), set()) == found
+
+
+# A participle does not say what a function returns.
+PARTICIPLES = {"found", "given", "seen", "shown", "taken", "told"}
+NOT_YET = ("_stores/", "_operator/act/", "_operator/cli/", "_operator/web/", "integrations/mcp/")
+"""Where functions still have such names."""
+
+
+def participles(tree: ast.Module) -> list[str]:
+    """Return the functions that are named by a participle alone."""
+    return [
+        name
+        for name, node in definitions(tree)
+        if not isinstance(node, ast.ClassDef) and node.name.strip("_") in PARTICIPLES
+    ]
+
+
+def test_functions_are_named_by_what_they_return():
+    found = {
+        name_of(path): names
+        for path in modules()
+        if not path.relative_to(PACKAGE).as_posix().startswith((*NOT_YET, "_operator/text.py"))
+        if (names := participles(parse(path)))
+    }
+    assert not found
+
+
+def test_a_participle_is_found():
+    tree = ast.parse(
+        "def told(): ...\nclass A:\n    def _given(self): ...\n    def is_taken(self): ...\n"
+    )
+    assert participles(tree) == ["told", "A._given"]

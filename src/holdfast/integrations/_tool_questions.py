@@ -44,13 +44,13 @@ def cut(text: str, chars: int) -> str:
 async def _record(text: str, name: str, digest: str) -> str:
     """Record all of a question; returns the command that prints it."""
 
-    async def shown() -> dict[str, Any]:
+    async def question() -> dict[str, Any]:
         run = holdfast.context.current_run()
         assert run is not None
         return {"sha256": digest, "asked": text, "step": run.step}
 
     with step_key(name):  # That of the question may be the same for all calls.
-        step = (await as_step(shown, name=SHOWN)())["step"]
+        step = (await as_step(question, name=SHOWN)())["step"]
     run = holdfast.context.current_run()
     assert run is not None
     return shlex.join(["holdfast", "history", run.run_id, "--step", step, "--json"])

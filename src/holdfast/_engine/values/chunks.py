@@ -133,8 +133,8 @@ class Values:
     def chunk(self, number: int) -> bytes:
         return self._fresh.get(number) or self._recent.get(number) or self._fetched(number)
 
-    def seen(self, number: int, raw: bytes) -> None:
-        """From now on this content is not stored again."""
+    def remember(self, number: int, raw: bytes) -> None:
+        """Remember the chunk of this content, so that it is not stored again."""
         self._numbers.setdefault(content_hash(raw), number)
 
     def _fetched(self, number: int) -> bytes:
@@ -295,7 +295,7 @@ class ChunkReader(Reader):
 
     def chunk(self, number: Any) -> Any:
         raw = self._raw(number, self._below)
-        self._values.seen(number, raw)
+        self._values.remember(number, raw)
         tree = from_json(raw)
         kind = class_of(tree)
         if kind is str:

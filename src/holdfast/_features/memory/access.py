@@ -29,7 +29,7 @@ from holdfast._features.memory.model import (
     remember_script,
     remove_script,
 )
-from holdfast._features.memory.reads import seen
+from holdfast._features.memory.reads import read_memory
 from holdfast._features.retention.store import remove_memo
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
@@ -126,12 +126,12 @@ class Asking:
     def _read_directly(self, frame: Frame | None, asked: Recall) -> list[Told]:
         """Read outside a flow: nothing is recorded."""
         if frame is None:
-            return [recorded_value(memo) for memo in seen(self._outside().backend, asked)]
+            return [recorded_value(memo) for memo in read_memory(self._outside().backend, asked)]
         execution = frame.execution
         execution.check()
         return [
             recorded_value(memo)
-            for memo in seen(execution.engine.backend, asked, execution, frame.call)
+            for memo in read_memory(execution.engine.backend, asked, execution, frame.call)
         ]
 
     def _recalling(self, frame: Frame, name: str, asked: Recall) -> Operation:
@@ -192,7 +192,7 @@ class Asking:
                 "in the flow"
             )
         is_there = memo.value is not None or bool(
-            seen(
+            read_memory(
                 frame.execution.engine.backend, Recall(memo.space, memo.key), frame.execution, call
             )
         )

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 def recalled(execution: Execution, asked: Recall) -> list[Told]:
     """Return what a flow sees in a memory, in the form that is recorded."""
-    return [recorded_value(memo) for memo in seen(execution.engine.backend, asked, execution, None)]
+    return [
+        recorded_value(memo)
+        for memo in read_memory(execution.engine.backend, asked, execution, None)
+    ]
 
 
-def seen(
+def read_memory(
     kept: Store, asked: Recall, execution: Execution | None = None, call: StepCall | None = None
 ) -> list[Memo]:
     """Return what is in a memory; inside a run with all that the run wrote before."""
