@@ -163,11 +163,13 @@ def test_texts_are_in_plain_words(texts):
     assert not found, "\n".join(f"{where}: {'; '.join(it)}" for where, it in found.items())
 
 
-VAGUE = re.compile(r"\bwhoever\b|^(?:say|tell) whether", re.IGNORECASE)
+ASKS = "whether|what|which|who|how|why|when|where|of|so|that"
+VAGUE = re.compile(rf"\bwhoever\b|^(?:say|tell)s? (?:{ASKS})\b", re.IGNORECASE)
 
 
 def test_internal_texts_name_the_actor():
-    """A docstring names the process, the thread or the caller; a predicate returns whether."""
+    """A docstring names the process, the thread or the caller. A function returns, reports, records or
+    logs something; it does not say what, or tell of it."""
     assert not [where for where, text in internals() if VAGUE.search(text)]
     assert VAGUE.search("Wake whoever waits.")
     assert VAGUE.search("Say whether it has ended.")

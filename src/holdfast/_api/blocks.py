@@ -129,7 +129,7 @@ class RunBlock(Block):
     if not TYPE_CHECKING:  # A type checker reports it.
 
         async def __aenter__(self) -> NoReturn:
-            """Say which block is meant."""
+            """Name the block in a message."""
             raise UsageError("in async code write `async with holdfast.aio.run(…):`")
 
         async def __aexit__(self, *raised: object) -> None:
@@ -173,7 +173,7 @@ class AsyncRunBlock(Block):
     if not TYPE_CHECKING:
 
         def __enter__(self) -> NoReturn:
-            """Say how it is entered."""
+            """Return the line that enters it."""
             raise UsageError(
                 "write `async with holdfast.aio.run(…):`, or in sync code `with holdfast.run(…):`"
             )

@@ -168,7 +168,7 @@ class Store(Acting):
         return watchdog.of_run(self._backend, run_views.existing_row(self._backend, run_id))
 
     def preview_resume(self, run_id: str) -> ResumePreview:
-        """Say what a run would find if it went on now, without resuming it: how long it stood still,
+        """Preview a resume without making it: how long the run stood still,
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
         from holdfast._features.drift import runtime as looking

@@ -486,7 +486,7 @@ class Acting:
     def preview_fork(
         self, run_id: str, *, before: str, results: Mapping[str, Any] | None = None
     ) -> ForkPreview:
-        """Say which effects a fork from before the step `before` may execute again; with `results`,
+        """Return the effects that a fork from before the step `before` may execute again; with `results`,
         of a fork that is given these outcomes. Nothing is written."""
         from holdfast._operator.act import fork
 

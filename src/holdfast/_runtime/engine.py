@@ -67,7 +67,7 @@ class HasEngine(Protocol):
 
 
 def no_thread(error: RuntimeError) -> str:
-    """Say that this process cannot start a thread."""
+    """Return the message that this process cannot start a thread."""
     count = threading.active_count()
     return f"this process, which has {count} threads, cannot start another one ({error})"
 

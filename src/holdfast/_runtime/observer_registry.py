@@ -39,7 +39,7 @@ _complained: set[tuple[str, str]] = set()
 
 
 def observe(observer: Observer) -> Callable[[], None]:
-    """Tell an observer of all that runs do in this process, from now on. Returns a function that
+    """Notify an observer of all that runs do in this process, from now on. Returns a function that
     ends it."""
     global observers
     if not isinstance(observer, Observer):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -95,7 +95,7 @@ class Signature:
         return dict(slow.arguments)
 
     def why_not(self, error: TypeError, kwargs: dict[str, Any]) -> str:
-        """Say why a call cannot be bound: Python names what is missing, or else what is unknown."""
+        """Return why a call cannot be bound: the missing or the unknown arguments."""
         parameters = self._signature.parameters
         if any(it.kind is inspect.Parameter.VAR_KEYWORD for it in parameters.values()):
             return str(error)
@@ -104,7 +104,7 @@ class Signature:
         return f"{told}; there is no argument {', '.join(unknown)}" if unknown else told
 
     def misfit(self, recorded: dict[str, Any]) -> str:
-        """Say why the function cannot be called with arguments that were recorded; "" if it can."""
+        """Return why the function cannot be called with recorded arguments; "" if it can."""
         parameters = self._signature.parameters
         given = self._template.keys() | recorded.keys()
         needed = [

@@ -52,7 +52,7 @@ class CallFailed(Exception):
         return described
 
     def __str__(self) -> str:
-        """Say what was raised."""
+        """Describe the recorded exception."""
         name = self.error["classes"][0][1]
         return f"{name}: {self.error['message']}" if self.error["message"] else str(name)
 

@@ -96,7 +96,7 @@ class Watched:
 
     @contextlib.contextmanager
     def refusals(self) -> Generator[None]:
-        """Say which tool and which field it is about, if what was put into a context is refused."""
+        """Name the tool and the field in the error about a value of a context that is refused."""
         try:
             yield
         except StepFailed as failed:

@@ -418,7 +418,7 @@ _OUTCOMES = frozenset(
 
 
 def repeated(ledger: Ledger, known: set[tuple[int, str]]) -> list[str]:
-    """Say which steps were executed again in this life, though their outcome was known."""
+    """Return the steps that were executed again in this life, though their outcome was known."""
     return [
         f"{call.step} was executed again, although its outcome was recorded"
         for call in ledger.bodies(ledger.life)
@@ -429,7 +429,7 @@ def repeated(ledger: Ledger, known: set[tuple[int, str]]) -> list[str]:
 def wrong_calls(
     ledger: Ledger, undisturbed: dict[str, int], journal: list[Entry], deaths: int = 0
 ) -> list[str]:
-    """Say what the world saw that was not promised."""
+    """Describe what happened outside against the promises."""
     groups: dict[tuple[int, str], list[Executed]] = {}
     for call in ledger.bodies():
         groups.setdefault((call.generation, call.step), []).append(call)

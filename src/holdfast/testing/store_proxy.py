@@ -80,7 +80,7 @@ class Through:
 
 
 def batch_text(writes: Sequence[Write]) -> str:
-    """Say what a batch of writes is about."""
+    """Describe a batch of writes."""
     parts = [
         f"{draft.kind.value} {draft.step}" if draft.step else draft.kind.value
         for write in writes

@@ -17,7 +17,7 @@ _VALUES = {
 
 
 def another_id(run_id: str) -> str:
-    """Say what to do where a run id is taken."""
+    """Return the advice for a run id that is taken."""
     return f"choose another run id, or look at this run: {command('show', run_id)}"
 
 

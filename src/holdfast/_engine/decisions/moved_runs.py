@@ -37,7 +37,7 @@ def may_be_undone_twice(row: RunRow) -> bool:
 
 
 def where_else(row: RunRow) -> str:
-    """Say where else a run is that could be rolled back there as well; empty if nowhere."""
+    """Return where else a run could be rolled back as well; empty if nowhere."""
     told = row.waiting_on or ""
     if told.startswith(COPIED_TO):
         return f"it was copied to {told.removeprefix(COPIED_TO)}: roll it back there"

@@ -416,7 +416,7 @@ def repeated(cut: Cut, given: Iterable[str]) -> list[Repeated]:
 
 
 def _what_happened(record: Record, whole: History) -> str | None:
-    """Say in a few words what an effect has done already; None if nothing, or if its business key
+    """Describe in a few words what an effect has done already; None if nothing, or if its business key
     keeps it from being done again."""
     if record.begun is not None and record.begun.kind is Kind.CHILD_STARTED:
         return "a child run"

@@ -109,7 +109,7 @@ def marker(change: str) -> str:
 
 
 def is_marker(step: str) -> bool:
-    """Tell a marker of a change from a step."""
+    """Return whether a key is the marker of a change."""
     return step.rpartition("/")[2].startswith(_MARKER)
 
 
@@ -160,7 +160,7 @@ def undo_key(step: str, generation: int) -> str:
 
 
 def is_undo(step: str) -> bool:
-    """Tell the undo of an effect from other steps."""
+    """Return whether a key is the undo of an effect."""
     return step.startswith(("undo/", "undo["))
 
 

@@ -151,7 +151,7 @@ class Accepted(msgspec.Struct):
 
 
 def is_block(started: Entry | None) -> bool:
-    """Tell from its first entry whether a run is a block of a script: no flow can be named that
+    """Return, by its first entry, whether a run is a block of a script: no flow can be named that
     would execute it."""
     return started is not None and b'"block":true' in started.body and "block" in facts(started)
 

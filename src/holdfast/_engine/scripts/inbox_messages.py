@@ -32,7 +32,7 @@ def misfit(message: Message, why: str) -> Note:
 
 
 def why_not(error: Exception) -> str:
-    """Say why the payload of a message cannot be used."""
+    """Return why the payload of a message cannot be used."""
     return error_facts(error)["message"] or type(error).__name__
 
 

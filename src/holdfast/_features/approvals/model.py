@@ -170,7 +170,7 @@ class ApprovalGate(Gate):
         return grant
 
     def _is_void(self, call: StepCall, grant: dict[str, Any], now_us: int) -> str | None:
-        """Say why an approval is not valid for this call now, or None."""
+        """Return why an approval is not valid for this call now, or None."""
         if grant.get("digest") != _digest(call):
             return "it was given for other arguments"
         if grant.get("generation") != self.generation:

@@ -305,7 +305,7 @@ def together(one: Spend | None, other: Spend | None) -> Spend | None:
 
 
 def why_not(account: Account, cost_nanos: int, now_us: int) -> str:
-    """Say which limit of an account is in the way."""
+    """Name the limit of an account that is reached."""
     told: list[str] = []
     if account.usd_nanos is not None and _is_over(
         account.usd_nanos, account.spent_usd_nanos, cost_nanos

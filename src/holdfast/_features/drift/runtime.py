@@ -318,7 +318,7 @@ def act(execution: Execution, report: ResumePreview, answer: str | None) -> None
 
 
 def decided(change: Change, answer: str | None = None) -> Change:
-    """Say what becomes of a change."""
+    """Describe the treatment of a change."""
     if answer is not None:
         did = answer
     elif change.policy == "hold" or (change.policy == "redo" and change.effects):

@@ -76,7 +76,7 @@ def kept_for(started: Entry | None) -> int | None:
 
 
 def too_young(row: RunRow, limit_us: int | None, now_us: int) -> str | None:
-    """Say why the time of a run is not over, or None if it is."""
+    """Return why the retention of a run is not over, or None if it is."""
     if limit_us is None:
         return "its flow says nothing of how long it is kept"
     left_us = row.updated_us + limit_us - now_us

@@ -127,7 +127,7 @@ class Sweeper:
         return self._remembered(row)
 
     def _meanwhile(self, row: RunRow) -> str:
-        """Say why a run was not removed that could have been a moment ago."""
+        """Return why a run was not removed that could have been removed a moment ago."""
         self._forks = None
         for fork in self._forks_of(row.run_id):
             return f"run {fork!r} was forked from it meanwhile"

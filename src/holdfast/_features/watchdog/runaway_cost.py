@@ -126,7 +126,7 @@ def _budget(subject: Subject, spent: Sequence[Spent]) -> Iterator[Finding]:
 
 
 def _soon(spent: Sequence[Spent], what: str, total: int, limit: int) -> str:
-    """Say that a limit is near at the pace of now; nothing if it is not."""
+    """Return a sentence if a limit is near at the pace of now, else an empty string."""
     now = pace(spent, what)
     if not now or (limit - total) / now * MINUTE_US >= AHEAD_US:
         return ""

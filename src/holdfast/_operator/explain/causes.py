@@ -231,7 +231,7 @@ def others_for(store: Store, row: RunRow, account: Account) -> int:
 
 
 def in_words(cause: Cause, whose: str) -> str:
-    """Say which runs a cause holds, and what it is."""
+    """Describe a cause and the runs that it holds."""
     if cause.total == 1:
         return f"Run {cause.runs[0]}, {whose}, is held ({cause.reason}): {cause.what}."
     runs = count(cause.total, "run")

@@ -20,7 +20,7 @@ CAUSES = 5
 
 
 def about_parent(case: Case) -> None:
-    """Say which run called this one."""
+    """Report the parent of the run."""
     parent = case.row.parent
     if parent is None:
         return

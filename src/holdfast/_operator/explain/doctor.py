@@ -168,7 +168,7 @@ def _disk(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
 
 
 def _people(store: Store) -> Iterator[Trouble]:
-    """Say which runs do not go on until somebody has decided something."""
+    """Report the runs that wait for a decision."""
     reasons: Counter[str] = Counter()
     for row in watchdog.open_rows(store, Query(status=[Status.HELD])):
         reasons[reason_of(store, row) or "held"] += 1

@@ -97,7 +97,7 @@ def about_effect(
 
 
 def _approved(record: Record) -> list[str]:
-    """Say who approved the last attempt; a new one may need another approval."""
+    """Report the approver of the last attempt; a new one may need another approval."""
     grant: dict[str, Any] = _intent(record).get("approved") or {}
     if "sent_us" not in grant:
         return []

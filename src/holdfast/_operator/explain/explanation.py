@@ -145,7 +145,7 @@ class Case:
         return f"{ago(at_us, self.now_us)} ({moment(at_us)})"
 
     def where(self) -> None:
-        """Say which step it is at."""
+        """Report the current step."""
         step = self.row.current_step
         if step is not None:
             record = self.past.records.get(step)
@@ -154,7 +154,7 @@ class Case:
             self.said.known.append(f"The last step that wrote to its journal is {step}{tries}.")
 
     def at_work(self) -> None:
-        """Say which steps are being executed now, as far as the journal says."""
+        """Report the steps at work, as far as the journal says."""
         running = running_of(self.past)
         for step in running:
             since = self.since(round(step.since.timestamp() * 1e6))
@@ -164,7 +164,7 @@ class Case:
             self.where()
 
     def open_effects(self, *, owner_died: bool = False) -> None:
-        """Say which effects a crash has left open, and what will be done about each."""
+        """Report the effects that a crash has left open, and what will be done about each."""
         for record in self.past.open_doubts():
             self.said.known += doubts.about_effect(
                 self.store, self.row, record, self.now_us, owner_died=owner_died

@@ -44,12 +44,12 @@ def _still_waits(record: Record) -> bool:
 
 
 def taken_up(case: Case, by: str = "a worker") -> str:
-    """Say when a run goes on that no process has."""
+    """Report when a run without an owner goes on."""
     return "when its script is run again" if case.is_block else f"when {by} takes it"
 
 
 def in_short(case: Case, *, nobody_has_it: bool) -> str:
-    """Say in a few words what a run waits for; or what it has got, if it has not taken it yet."""
+    """Describe in a few words what a run waits for, or what came and is not taken yet."""
     row = case.row
     if come := [_message_text(message) for message in come_for(case)]:
         when = f" {taken_up(case, 'a process')}" if nobody_has_it else ""

@@ -139,7 +139,7 @@ def _running(case: Case) -> None:
 
 
 def _replayed_once_more(case: Case) -> None:
-    """Say so of a run that was held as diverged, and that other code has taken up by itself."""
+    """Report that other code goes on by itself with a run that was held as diverged."""
     again, past = case.past.again, case.past
     if again is not None and past.last_seq <= again.seq + 1:
         case.said.known.append(
@@ -249,7 +249,7 @@ def _failed(case: Case) -> None:
 
 
 def _raised_by_the_flow(past: History) -> str:
-    """Say that no step gave up; one that was cut off may be why the flow raised all the same."""
+    """Report that no step failed for good; an interrupted one may be why the flow raised all the same."""
     cut = [record.key for record in past.records.values() if record.state is State.CANCELLED]
     if not cut:
         return "The flow's own code raised that, and no step of it."
@@ -348,7 +348,7 @@ _STATUS: dict[Status, Callable[[Case], None]] = {
 
 
 def about_fork(case: Case) -> None:
-    """Say of a fork where it came from."""
+    """Report the origin of a fork."""
     if case.row.origin is None:
         return
     told = lineage.told_of(case.store, case.row)

@@ -19,7 +19,7 @@ BLOCK = "It is a block of a script: no worker takes it, and only that script goe
 
 
 def nobody_executes(case: Case) -> bool:
-    """Say so if there are workers, and none of them would take this run, though one should."""
+    """Report if there are workers and none of them would take this run, though one should."""
     row, alive = case.row, queue_views.workers(case.store)
     if case.is_block or not alive or any(worker.executes(row) for worker in alive):
         return False
@@ -47,7 +47,7 @@ def nobody_executes(case: Case) -> bool:
 
 
 def given_back_as_unfit(case: Case) -> bool:
-    """Say so if code of another version could not replay a run and gave it back."""
+    """Report if code of another version could not replay a run and released it."""
     row, past, said = case.row, case.past, case.said
     notes = {code: facts(it) for code, it in past.unfit.items() if DOES_NOT_FIT in it.body}
     if not notes:
@@ -130,7 +130,7 @@ def _about_limits(case: Case, queue: queue_views.QueueView) -> None:
 
 
 def who_takes_it(case: Case) -> None:
-    """Say who would take a run that nobody has: a worker, when it is due; else what to start."""
+    """Report what would take a run without an owner: a worker, when it is due; else what to start."""
     if case.is_block:
         case.said.known.append(BLOCK)
         case.said.unknown.append("Whether that script is about to be run again.")
@@ -160,7 +160,7 @@ def who_takes_it(case: Case) -> None:
 
 
 def who_goes_on(case: Case) -> None:
-    """Say who goes on with a run whose process has gone: a worker, if it was submitted to one."""
+    """Report what goes on with a run whose process has died: a worker, if it was submitted to one."""
     if nobody_executes(case) or not _was_submitted(case):
         case.goes_on_when_run("Run your program again (it goes on where it stopped)")
         return

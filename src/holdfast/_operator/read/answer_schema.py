@@ -43,7 +43,7 @@ _WORDS: dict[str, tuple[str, str]] = {
 
 
 def type_in_words(schema: dict[str, Any] | None) -> str | None:
-    """Say in words what an answer has to be, or None if nothing is known."""
+    """Describe the type of an answer in words; None if nothing is known."""
     if schema is None:
         return None
     inner = _resolved(schema, schema)

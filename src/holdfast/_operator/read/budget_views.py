@@ -77,7 +77,7 @@ def unpriced(past: History) -> tuple[str, ...]:
 
 
 def why_used_up(account: Account, now_us: int) -> str:
-    """Say which limits of an account are reached now; empty if none is."""
+    """Name the limits of an account that are reached now; empty if none is."""
     return why_not(account, 0, now_us) if more(account, 0, now_us) else ""
 
 

@@ -68,7 +68,7 @@ def _others(store: Store, row: RunRow) -> int:
 
 
 def did_not_fit(said: SignalView) -> str:
-    """Say of a signal or an answer that the flow's process could not take why that is."""
+    """Return why the flow's process could not take a signal or an answer."""
     if said.name.startswith(APPROVE):
         return f"{said.actor}'s approval did not fit: {said.why}"
     return f"{said.actor}'s {said.kind} {shown(said.value, 80)} did not fit: {said.why}"

@@ -206,7 +206,7 @@ def view_of(store: Store, row: RunRow, question: Question, *, plain: bool) -> Qu
 
 
 def _refused(store: Store, row: RunRow, question: Question) -> tuple[str, ...]:
-    """Say which answers did not fit, of those that were given since it was answered last."""
+    """Describe the answers since the last accepted one that did not fit."""
     told: list[str] = []
     for message in reversed(messages_of(store, row, plain=True)):
         if message.kind != "answer" or message.name != question.name:

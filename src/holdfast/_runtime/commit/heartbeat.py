@@ -198,7 +198,7 @@ class Heartbeat:
                 logs.failure("run %s could not be released yet", run_id, error=error)
 
     def _pulse(self, executions: Sequence[OwnedRun]) -> None:
-        """Say that this process lives, and stop what it has lost."""
+        """Renew the leases of this process, and stop the runs that it has lost."""
         engine = self._engine
         working = [(run.run_no, run.lease.row.epoch) for run in executions]
         worker = engine.worker

@@ -170,7 +170,7 @@ def _differs_at(was: Marks, now: Marks) -> int | None:
 
 
 def _difference(key: str, was: Marks, now: Marks) -> str:
-    """Say which branch differs, what is recorded for it and what the flow has there."""
+    """Describe the branch that differs: what is recorded for it, and what the flow calls there."""
     at = _differs_at(was, now)
     assert at is not None
     if now.names:

@@ -106,7 +106,7 @@ class Waits:
     # -- branches ------------------------------------------------------------------------------
 
     def add(self, lines: int) -> None:
-        """Say that so many more lines are at work (or fewer)."""
+        """Count so many more lines at work (or fewer)."""
         with self.lock:
             self._busy += lines
             idle = self._busy <= 0

@@ -153,7 +153,7 @@ def _tell_held(execution: Execution, row: RunRow) -> None:
 
 
 def read(execution: Execution, request: ReadChild) -> ChildEnd:
-    """Say how a child has ended, if it has."""
+    """Return how a child has ended, if it has."""
     engine = execution.engine
     row = engine.backend.get(request.run_id)
     child = execution.slot(Children).get(request.run_id)

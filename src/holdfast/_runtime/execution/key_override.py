@@ -110,7 +110,7 @@ def line_here(frame: Frame) -> Line | None:
 
 
 def awaits_here(frame: Frame, step_key: str | None) -> bool:
-    """Say which colour fits: that of the flow, or for a call with a key that of the place."""
+    """Return whether a call awaits: as its flow does, or with a key as the task or thread does."""
     return frame.awaits if step_key is None else current_task() is not None
 
 

@@ -325,7 +325,7 @@ class Recorder:
     # -- what it waits for, and what is still at work ------------------------------------------
 
     def wait_on(self, token: str, why: str) -> None:
-        """Say that the run waits for something outside; the next entry of a step ends that."""
+        """Record that the run waits for something outside; the next entry of a step ends that."""
         with self._execution.lock:
             if not self._totals.waits:
                 self._totals.waits = True
@@ -334,7 +334,7 @@ class Recorder:
                 self.write([draft], self.in_background, {"waiting_on": token})
 
     def say_waiting(self, waiting: list[Waiting]) -> None:
-        """Say that all lines of the run wait; the entry that ends the wait of one ends that."""
+        """Record that all lines of the run wait; the entry that ends the wait of one ends that."""
         with self._execution.lock:
             self._totals.waits = True
             draft = Draft(

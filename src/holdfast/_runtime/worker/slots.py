@@ -257,7 +257,7 @@ class Slots:
         self._on_free()
 
     def _tell(self, place: Place, error: BaseException) -> None:
-        """Say what came out of a run, if it is not its result."""
+        """Log how an execution ended that returned no result."""
         stopped = None if place.execution is None else place.execution.stopped
         if stopped is not None and stopped.unload is not None:
             worker_log.waits(place.lease.row, stopped.unload.waiting)
@@ -323,7 +323,7 @@ class Slots:
 
 
 def _tell_of_effects(execution: Execution) -> None:
-    """Say what becomes of the effects at work, which are left as they are."""
+    """Log the effects at work, which are left as they are."""
     calls = dict(execution.recorder.open_calls)
     for step in sorted(execution.recorder.intents):
         on_doubt = calls[step].spec.on_doubt if step in calls else "hold"

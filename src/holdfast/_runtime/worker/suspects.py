@@ -95,5 +95,5 @@ def log_suspects(store: Store, wanted: Wanted, leases: Iterable[Lease]) -> None:
 
 
 def _died(times: int) -> str:
-    """Say why a run is a suspect."""
+    """Return why a run is a suspect."""
     return f"{times} times in a row its process ended before anything new was recorded"

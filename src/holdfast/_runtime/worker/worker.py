@@ -309,7 +309,7 @@ class Worker:
             return 0
 
     def _room(self) -> int:
-        """Say how many runs may be taken: none beside a suspect, nor while room is made for one."""
+        """Return how many runs may be taken: none beside a suspect, nor while room is made for one."""
         if self._slots.alone() is not None:
             return 0
         if self._hunger.is_emptying:
@@ -350,7 +350,7 @@ class Worker:
         return got
 
     def _orders(self) -> list[list[str] | None]:
-        """Say which queues to look at, in which order: by chance, so that none starves another.
+        """Return the queues in the order in which to look at them: random, so that none starves another.
         Where all are welcome, those that are known by now come first, and then any."""
         known = CHANCE.sample(self._met, min(len(self._met), QUEUES_MAX))
         if self._queues is not None:

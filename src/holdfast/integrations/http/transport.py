@@ -169,7 +169,7 @@ class _OnlyBlocking:
     """What an async client calls of its transport."""
 
     async def handle_async_request(self, request: Any) -> NoReturn:
-        """Say which transport is meant."""
+        """Refuse the call, and name the transport to use."""
         raise UsageError(_FOR_ASYNC)
 
     async def __aenter__(self) -> NoReturn:
@@ -185,7 +185,7 @@ class _OnlyAwaited:
     """What a blocking client calls of its transport."""
 
     def handle_request(self, request: Any) -> NoReturn:
-        """Say which transport is meant."""
+        """Refuse the call, and name the transport to use."""
         raise UsageError(_FOR_SYNC)
 
     def __enter__(self) -> NoReturn:

@@ -206,7 +206,7 @@ def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
 
 
 def _used(data: plain_messages.Data) -> plain_messages.Data:
-    """Say what the call used."""
+    """Record the usage of the call."""
     for message in data["messages"]:
         usage = message.get("usage_metadata")
         if usage:
@@ -249,7 +249,7 @@ def _unwrapped() -> Generator[None]:
 
 @contextlib.contextmanager
 def _explained(name: str) -> Generator[None]:
-    """Say the way out, where a tool that was made a step calls an effect."""
+    """Add advice to the error of an effect that is called in a tool that is a step."""
     try:
         yield
     except StepFailed as failed:

@@ -56,7 +56,7 @@ PATIENCE_S = 5.0
 LOOK_S = 0.02
 
 Elements = Callable[[str], tuple[str, bytes]]
-"""Says the type and the bytes of a value apart."""
+"""Separates the type and the bytes of a value."""
 
 
 class Shelf:

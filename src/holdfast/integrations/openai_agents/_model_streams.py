@@ -46,7 +46,7 @@ class Unfinished(Exception):
         self.told = told
 
     def __str__(self) -> str:
-        """Say how it ended."""
+        """Describe its end."""
         return f"the stream ended with {self.told[-1]['type']}"
 
 

@@ -22,7 +22,7 @@ class ModelCallFailed(Exception):
         self.code = code
 
     def __str__(self) -> str:
-        """Say what the provider's SDK said."""
+        """Use the message of the provider's SDK."""
         return f"{self.kind}: {self.message}"
 
 

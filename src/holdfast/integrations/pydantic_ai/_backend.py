@@ -84,7 +84,7 @@ class Backend(DurableOperationBackend[How]):
     def config_for_tool(
         self, operation: DurableOperation[Any, Any, Any], *, tool: Any, tool_name: str
     ) -> How:
-        """Say how the calls of a tool are recorded."""
+        """Return how the calls of a tool are recorded."""
         if tool_name in self._named:
             return How.EFFECT
         if tool is None:
@@ -237,7 +237,7 @@ async def process_output(call_id: str | None, own_line: str, body: Body) -> Any:
 
 
 async def _retried(called: Awaitable[Any]) -> Any:
-    """Tell the model that it should try again, if a function that records itself says so."""
+    """Ask the model to try again, if a function that records itself says so."""
     try:
         return await called
     except StepFailed as failed:
@@ -247,7 +247,7 @@ async def _retried(called: Awaitable[Any]) -> Any:
 
 
 async def _reporting_refusals(called: Awaitable[Any]) -> Any:
-    """Tell the model that a person said no, and what a tool that records itself has to say to it."""
+    """Report a rejection to the model, and the message of a tool that records itself."""
     try:
         return await called
     except Rejected as refused:

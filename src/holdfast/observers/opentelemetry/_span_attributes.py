@@ -133,7 +133,7 @@ def raised(span: Span, it: ObservedAttempt, *, messages: bool) -> None:
 
 
 def error(span: Span, news: dict[str, str], *, messages: bool) -> None:
-    """Say that a span failed, and of which error."""
+    """Mark a span as failed, with its error."""
     text = news["type"]
     if messages and news["message"]:
         text += f": {news['message']}"
@@ -156,7 +156,7 @@ def outcome(kind: str, facts: dict[str, Any]) -> str | None:
 def describe_entry(
     span: Span, entry: ObservedEntry, facts: dict[str, Any], came: str | None, *, messages: bool
 ) -> None:
-    """Say what an entry tells of a step."""
+    """Set the attributes of an entry of a step."""
     news: dict[str, str] | None = facts.get("error")
     if entry.kind != "step_completed":
         said: Said = {"holdfast.attempt": entry.attempt}
@@ -212,7 +212,7 @@ def wait(of: ObservedRun, begun: ObservedEntry, how: str) -> tuple[str, Said, st
 
 
 def run_ended(span: Span, entry: ObservedEntry, *, messages: bool) -> None:
-    """Say how a run ended."""
+    """Set how a run ended."""
     status = RUN_ENDS[entry.kind]
     span.set_attribute("holdfast.status", status)
     if status == "completed":

@@ -41,7 +41,7 @@ class DerivedIds(IdGenerator):
         self._planned = threading.local()
 
     def plan(self, trace_id: int, span_id: int) -> None:
-        """Say which ids the next span of this thread gets."""
+        """Set the ids of the next span of this thread."""
         self._planned.ids = (trace_id, span_id)
 
     def forget(self) -> None:

@@ -115,7 +115,7 @@ class Tracing(Observer):
         return links
 
     def _died(self, now: Execution, past: PriorExecution, epoch: int) -> None:
-        """Tell of an execution whose process died, as far as the journal knows of it."""
+        """Report an execution whose process died, as far as the journal knows."""
         run = now.run
         about = {**saying.run(run), "holdfast.epoch": epoch, "holdfast.status": "died"}
         span = self._spans.start(
@@ -279,7 +279,7 @@ class Tracing(Observer):
         how: str,
         ended: ObservedEntry | None,
     ) -> None:
-        """Tell of a wait, when it is over. One that began in an earlier execution stands beside
+        """Report a wait, when it is over. One that began in an earlier execution stands beside
         them, below the run."""
         run = it.run
         name, about, child = saying.wait(run, begun, how)
