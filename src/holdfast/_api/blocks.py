@@ -27,7 +27,7 @@ from holdfast.errors import RunError, UsageError
 
 
 class Block:
-    """What the sync and the awaited block have in common."""
+    """The common part of the sync and the awaited block."""
 
     awaits = False
 

@@ -30,7 +30,7 @@ Errors = tuple[type[BaseException], ...]
 
 
 class _Declares:
-    """What can be declared beside an effect, sync or async."""
+    """Declarations beside an effect, sync or async."""
 
     _settings: Settings
 

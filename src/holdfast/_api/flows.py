@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class FlowLike(registry.RegisteredFlow):
-    """What sync and async flows have in common."""
+    """The common part of sync and async flows."""
 
     awaits = False
 

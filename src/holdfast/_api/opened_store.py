@@ -93,7 +93,7 @@ class Store(Acting):
 
     @property
     def aio(self) -> AwaitedStore:
-        """What waits, for callers in an event loop."""
+        """The operations that wait, for callers in an event loop."""
         return AwaitedStore(self)
 
     # -- looking -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What never waits: the recorded clock, randomness and ids of a flow, and what a step can ask.
+"""Context functions that never wait: recorded clock, randomness and ids of a flow, and facts for a step.
 
 A flow that looks at the time or at chance would take another way on replay. These functions record
 what they saw, so that it sees the same again.
@@ -190,7 +190,7 @@ def save_progress(value: Any) -> None:
 
 
 class _Progress(dict[str, Any]):
-    """What steps noted of their progress, by step key."""
+    """The saved progress of steps, by step key."""
 
 
 def load_progress() -> Any:
@@ -218,7 +218,7 @@ def is_replaying() -> bool:
 
 
 class CurrentRun:
-    """What code can know of the run that it is part of."""
+    """The current run, as its code sees it."""
 
     def __init__(self, frame: Frame) -> None:
         row = frame.execution.lease.row

@@ -66,7 +66,7 @@ NO_FALLBACK: Any = object()
 
 
 class Settings(registry.RegisteredStep):
-    """What a step or effect was declared with; one object, shared by its bound forms."""
+    """The declaration of a step or effect; one object, shared by its bound forms."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Settings(registry.RegisteredStep):
         if undo is not None:
             declare_undo(self, undo)
         self.made_by: bytes | None = None
-        """What is recorded with each outcome, where that is the same for all calls."""
+        """Facts that are recorded with each outcome and are the same for all calls."""
 
     def replace(self, fn: Callable[..., Any]) -> None:
         """Call another function from now on, as tests do."""
@@ -152,7 +152,7 @@ class Settings(registry.RegisteredStep):
 
 
 class Recorded(Generic[P, R]):
-    """What steps and effects, sync and async, have in common."""
+    """The common part of steps and effects, sync and async."""
 
     _awaits = False
 

@@ -62,7 +62,7 @@ class HasEngine(Protocol):
 
     @property
     def _engine(self) -> Engine:
-        """What executes its runs."""
+        """The engine that executes its runs."""
         ...
 
 
@@ -108,9 +108,9 @@ class Engine:
         self.address: str | None = None
         """The URL that it was opened with, for processes of ours; it may have a password in it."""
         self.own_redact: Redact | None = None
-        """What the user gave: `holdfast.open(redact=…)`."""
+        """The function of `holdfast.open(redact=…)`."""
         self.options: dict[str, Any] = {}
-        """What features were given when the store was opened, by feature."""
+        """The options of features from the opening of the store, by feature."""
         self._lock = threading.RLock()
         self._left = threading.Condition(self._lock)
         self._fresh()
@@ -124,7 +124,7 @@ class Engine:
         self._unheard: deque[Write] = deque()
         self.heartbeat = Heartbeat(self, self.backend.lease_s / BEATS_PER_LEASE)
         self.facts: Callable[[], str] = _facts
-        """What this process says of itself with each pulse (JSON)."""
+        """The facts about this process that each pulse carries (JSON)."""
         self.admission_lock = AdmissionLock()
         self.listener = Listener(self.backend)
         if self.closed:
@@ -143,7 +143,7 @@ class Engine:
 
     @property
     def namespace_id(self) -> str:
-        """What idempotency keys are derived from: unique per store and namespace."""
+        """The base of idempotency keys: unique per store and namespace."""
         return f"{self.backend.store_id}/{self.backend.namespace}"
 
     def owner(self) -> int:
@@ -305,7 +305,7 @@ class Engine:
 
     @property
     def redact(self) -> Redact | None:
-        """What takes out of values what must not be stored."""
+        """The function that redacts values before they are stored."""
         return masking(self.own_redact)
 
     def load(self, row: RunRow, *, whole: bool = False) -> History:
@@ -512,7 +512,7 @@ class AdmissionLock:
         self._changed = threading.Condition()
         self._admitting = 0
         self._taking = 0
-        """Who takes or waits to."""
+        """The number of takers, waiting ones included."""
 
     @contextlib.contextmanager
     def admitting(self) -> Generator[None, None, None]:

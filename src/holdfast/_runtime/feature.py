@@ -19,7 +19,7 @@ NOTHING: Mapping[Any, Any] = {}
 
 
 class CommitListener:
-    """What one feature learns of the runs of one engine. A listener never fails a run."""
+    """The events of the runs of one engine, for one feature. A listener never fails a run."""
 
     def wrote(self, writes: Sequence[Write]) -> None:
         """These writes are committed, some of them a while ago; see `Engine.hear`."""
@@ -59,7 +59,7 @@ class Decision:
 
 
 class PeriodicJob:
-    """What a worker does now and then for a feature, between taking runs."""
+    """A job that a worker does now and then for a feature, between taking runs."""
 
     def run(self) -> int | None:
         """Do what is due; return when to look again, by the store's clock, if that is known."""
@@ -68,7 +68,7 @@ class PeriodicJob:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feature:
-    """What a feature adds to the runtime; each part is optional."""
+    """The parts that a feature adds to the runtime; each is optional."""
 
     name: str
     record_start: Callable[[Any, dict[str, Any]], None] | None = None
@@ -82,11 +82,11 @@ class Feature:
     performers: Mapping[type, Callable[[Any, Any], Any]] = dataclasses.field(
         default_factory=dict[type, Callable[[Any, Any], Any]]
     )
-    """What performs a request of a script, by the type of the request: (execution, request)."""
+    """The performers of requests of scripts, by the type of the request: (execution, request)."""
     messages: Mapping[str, Callable[[Any, Message], None]] = dataclasses.field(
         default_factory=dict[str, Callable[[Any, Message], None]]
     )
-    """What takes a message to a run that is at work here, by its kind: (execution, message)."""
+    """The handlers of messages to runs at work here, by the kind of the message: (execution, message)."""
     decisions: Mapping[str, Decision] = dataclasses.field(default_factory=dict[str, Decision])
     """Messages that are decisions about a run, by their kind."""
     periodic: Callable[[Any, Callable[[], Mapping[str, Any]]], PeriodicJob] | None = None

@@ -36,7 +36,7 @@ CLOSING_S = 5.0
 
 Handler = Callable[[Any, Message], None]
 handlers: dict[str, Handler] = {}
-"""What is done with a message that stops or steers a run, by its kind: (execution, message)."""
+"""The handlers of messages that stop or steer a run, by kind: (execution, message)."""
 
 
 def handle(execution: object, message: Message) -> None:
@@ -59,7 +59,7 @@ class RunInbox:
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._untaken: dict[str, dict[str, Message]] = {}
-        """What no entry has taken, by kind and id, oldest first."""
+        """Messages that no entry has taken, by kind and id, oldest first."""
         self._kinds: dict[str, str] = {}
         """The kind of each of them, by id."""
         self._reserved: set[str] = set()
@@ -155,7 +155,7 @@ class ListeningRun(Protocol):
 
     @property
     def inbox(self) -> RunInbox:
-        """What was seen of its inbox."""
+        """The known messages of its inbox."""
         ...
 
     @property
@@ -178,7 +178,7 @@ class InboxOwner(Protocol):
 
     @property
     def listener(self) -> Listener:
-        """What hears of changes of the store."""
+        """The listener to changes of the store."""
         ...
 
     @property

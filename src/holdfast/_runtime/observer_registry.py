@@ -75,7 +75,7 @@ class Observed(Protocol):
 
     @property
     def redact(self) -> Redact | None:
-        """What takes out of values what must not be shown."""
+        """The function that redacts values."""
         ...
 
     @property

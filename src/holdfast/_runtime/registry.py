@@ -60,7 +60,7 @@ class RegisteredFlow:
 
 
 class RegisteredStep:
-    """What a step or effect was declared with, as the floors below its decorator know it."""
+    """The declaration of a step or effect, as the floors below its decorator know it."""
 
     fn: Callable[..., Any]
     name: str

@@ -1,4 +1,4 @@
-"""What steps use: clients and secrets that `resource(factory)` stands for. They are never recorded."""
+"""Resources of steps: clients and secrets that `resource(factory)` stands for. They are never recorded."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Signature:
             parameters = parameters[1:]
         self._signature = inspect.Signature(parameters)
         self.shown = self._signature
-        """What `inspect.signature` shows of a bound method."""
+        """The signature that `inspect.signature` returns for a bound method."""
         names = {parameter.name for parameter in parameters}
         missing = [name for name in unrecorded if name not in names]
         if missing:

@@ -1,4 +1,4 @@
-"""What the log says of a run that a worker takes and of how its execution ended.
+"""Log lines about the runs that a worker takes, and about how their executions ended.
 
 Texts of errors may hold anything that the run worked with, so they are not logged: the line names the
 type and the command that shows the rest.

@@ -63,7 +63,7 @@ class Ticket:
         self.parked = False
         """Set while a transaction of the same run is under way: the write is not queued yet."""
         self.future: Any = None
-        """What a task awaits, in the thread of its event loop."""
+        """The future that a task awaits, in the thread of its event loop."""
         self.patience_s = 0.0
         """How long a full disk is waited for: outcomes of effects are worth it."""
         self._gate = threading.Lock()

@@ -48,12 +48,12 @@ class OwnedRun(Protocol):
 
     @property
     def lease(self) -> Lease:
-        """What its writes are guarded by."""
+        """The lease that guards its writes."""
         ...
 
     @property
     def recorder(self) -> Beats:
-        """What writes the starts of steps that take long."""
+        """The recorder, which writes the starts of steps that take long."""
         ...
 
     def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
@@ -62,7 +62,7 @@ class OwnedRun(Protocol):
 
 
 class Beats(Protocol):
-    """What writes something with each beat."""
+    """A writer that is called with each beat."""
 
     def beat(self) -> object:
         """Write what has not been written since the last beat."""
@@ -74,7 +74,7 @@ class Worker(Protocol):
 
     @property
     def store_health(self) -> StoreHealth:
-        """What it watches the store with."""
+        """Its watch on the store."""
         ...
 
 
@@ -93,7 +93,7 @@ class Owner(Protocol):
 
     @property
     def facts(self) -> Callable[[], str]:
-        """What it says of itself with each pulse."""
+        """The facts that each pulse carries (JSON)."""
         ...
 
     @property

@@ -44,7 +44,7 @@ LOOKS = 5
 
 
 class RunRequest(msgspec.Struct):
-    """What somebody wants to have run."""
+    """A request to start a run."""
 
     run_id: str
     flow: str
@@ -55,7 +55,7 @@ class RunRequest(msgspec.Struct):
     defaults: Mapping[str, Any]
     fingerprint: Callable[[], str]
     code: Callable[[], str]
-    """What tells one deploy of the flow from another; see `Execution.code`."""
+    """The fingerprint of a deploy of the flow; see `Execution.code`."""
     awaits: bool
     tags: dict[str, str] = {}
     placing: Placing = Placing()
@@ -63,7 +63,7 @@ class RunRequest(msgspec.Struct):
     """The run that starts it, and the one at the top of the family."""
     root: str | None = None
     facts: dict[str, Any] = {}
-    """What features record with the start of the run."""
+    """Facts of features, recorded with the start of the run."""
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 

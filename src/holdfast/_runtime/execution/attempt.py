@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.5
 INTERRUPTS = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""What comes from outside and is nobody's failure; asyncio's CancelledError is the fourth."""
+"""Interrupts from outside, which are no failures; asyncio's CancelledError is the fourth."""
 
 
 class Body:
@@ -65,7 +65,7 @@ class Body:
         self.awaits = awaits
         self.resources = resources
         self.found = found
-        """What the history has of the call: see `History.look_up`."""
+        """The record of the call: see `History.look_up`."""
 
     def call_form(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return args and kwargs of the call."""

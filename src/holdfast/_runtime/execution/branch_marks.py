@@ -37,7 +37,7 @@ _SCALARS = (str, bytes, int, float, complex, Enum)
 
 
 class Marks(msgspec.Struct, omit_defaults=True):
-    """What tells the branches of one `each` or `gather` apart, in their order."""
+    """The marks that distinguish the branches of one `each` or `gather`, in their order."""
 
     marks: list[str] = []
     """A short digest of each; empty where there is none: the value cannot be stored."""

@@ -77,13 +77,13 @@ class Execution:
         self.code = Code()
         """The code that executes the run."""
         self.instance: Any = None
-        """What the flow is a method of, if it is one."""
+        """The object whose method the flow is, if it is one."""
         self.shield: Shield | None = None
-        """What keeps signals from the thread that executes the flow."""
+        """The shield that keeps signals from the thread that executes the flow."""
         self.gates: list[Any] = []
-        """What makes a gate for each call (`gate(call, settings, arguments)`), by feature."""
+        """The makers of a gate for each call (`gate(call, settings, arguments)`), by feature."""
         self.slots: dict[type, Any] = {}
-        """What single modules keep of this execution."""
+        """The state of single modules in this execution, by its class."""
         self.recorder = Recorder(self)
 
     @property

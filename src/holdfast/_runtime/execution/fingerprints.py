@@ -336,7 +336,7 @@ def _is_fed_by(above: FrameType, frame: FrameType) -> bool:
 
 
 _HEADS = ("FOR_ITER", "SEND")
-"""What is executed while a loop asks for what comes next: also an `await`, in which none begins."""
+"""Opcodes between two items of a loop: also an `await`, in which no step begins."""
 
 
 def _callers(frame: FrameType) -> Iterator[FrameType]:

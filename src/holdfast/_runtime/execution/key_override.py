@@ -34,7 +34,7 @@ KeyFunction = Callable[[], str]
 
 
 class Override(NamedTuple):
-    """What `step_key` was given: by the adapter that asks where it is, and by the code inside it."""
+    """The arguments of `step_key`: of the adapter that asks where it is, and of the code inside it."""
 
     where: KeyFunction | None = None
     key: str | None = None
@@ -45,7 +45,7 @@ class Override(NamedTuple):
 
 NO_OVERRIDE = Override()
 override: ContextVar[Override] = ContextVar("holdfast_step_key", default=NO_OVERRIDE)
-"""What is in force here."""
+"""The override that is in force here."""
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ class RecordedRun(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """What commits the writes."""
+        """The committer of the writes."""
         ...
 
     @property
@@ -70,12 +70,12 @@ class RecordedRun(Protocol):
 
     @property
     def lease(self) -> Lease:
-        """What the writes are guarded by."""
+        """The lease that guards the writes."""
         ...
 
     @property
     def history(self) -> History:
-        """What was recorded when the run was loaded."""
+        """The history that was loaded with the run."""
         ...
 
     @property
@@ -90,12 +90,12 @@ class RecordedRun(Protocol):
 
     @property
     def waits(self) -> Waits:
-        """What its lines wait for."""
+        """The waits of its lines."""
         ...
 
     @property
     def inbox(self) -> RunInbox:
-        """What was seen of its inbox."""
+        """The known messages of its inbox."""
         ...
 
     @property
@@ -133,7 +133,7 @@ class Recorder:
         """Why a background commit failed; the next durable call raises it."""
         self.upgrade: Upgrade | None = None
         self.derive_entries: list[Callable[[Any, StepCall], list[Draft]]] = []
-        """What features say of the usage of a call, in front of its outcome."""
+        """Entries of features about the usage of a call, in front of its outcome."""
         self.snapshots = Snapshots(execution.history, row)
         self._totals = Totals(row)
         self._parked: list[Ticket] | None = None

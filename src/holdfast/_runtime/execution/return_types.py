@@ -1,4 +1,4 @@
-"""What an effect returns, by its annotation. Asked only when somebody else says what it returned:
+"""The return type of an effect, by its annotation. It is used only if another source gives the result:
 nothing here is on the way of a call that returns by itself."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast._engine.values.class_registry import KNOWN
 from holdfast._engine.values.node_writer import is_plain
 
 _UNREADABLE = (NameError, AttributeError, TypeError, RecursionError)
-"""What an annotation raises that says nothing of data, or names what only a type checker knows."""
+"""Errors of annotations that describe no data, or name a type that only a type checker knows."""
 
 
 class Returns:

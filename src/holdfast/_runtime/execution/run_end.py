@@ -46,11 +46,11 @@ class Ending(msgspec.Struct):
     asked: bool = False
     """Whether somebody wants the run cancelled or paused: its caller gets what became of it."""
     changes: Sequence[Change] = ()
-    """What the write changes beside the run."""
+    """The changes of the write beside the run."""
     tells_parent: bool = True
     """Whether the run that started this one is sent the news of its end."""
     then: Continuation | None = None
-    """What the run does instead of its flow: what comes out of that is its end."""
+    """The work of the run in place of its flow: its outcome is the end of the run."""
 
 
 class Continuation(Unwind):

@@ -112,7 +112,7 @@ class _RolledBack(Exception):
 
 
 class _Work:
-    """What happens inside the store's transaction."""
+    """The work inside the store's transaction."""
 
     def __init__(
         self, execution: Execution, body: attempt.Body, request: Transact, shield: Shield | None

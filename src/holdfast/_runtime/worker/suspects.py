@@ -31,7 +31,7 @@ HERD = 1.4
 
 
 class Hunger:
-    """What one worker knows of suspects that wait."""
+    """The waiting suspects, as one worker knows them."""
 
     def __init__(self) -> None:
         self.sees_one = False

@@ -439,7 +439,7 @@ Versions = Mapping[str, Sequence[str]]
 
 
 class Rounds:
-    """What a worker does now and then besides taking runs, in the thread that takes them: jobs of
+    """The jobs of a worker besides taking runs, in the thread that takes them: those of
     features, and saying which runs nobody can take."""
 
     def __init__(
