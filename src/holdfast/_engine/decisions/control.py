@@ -35,11 +35,11 @@ CANCEL, PAUSE = "cancel", "pause"
 MESSAGES = frozenset({CANCEL, PAUSE})
 """Kinds of messages by which a run at work is stopped."""
 DEADLINE = "deadline"
-"""Who cancels a run whose time is over."""
+"""The actor that cancels a run after its timeout."""
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """What a cancel or a pause came to: the truth of this moment."""
+    """The result of a cancel or a pause: the state of this moment."""
 
     run_id: str
     status: str

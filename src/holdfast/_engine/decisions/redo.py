@@ -1,4 +1,4 @@
-"""What is done again when a run is redone from some of its steps, and what stands against it. Pure.
+"""Redoing a run from some of its steps: what is executed again, and the obstacles. Pure.
 
 A redo supersedes those steps and everything that their lines recorded behind them. It is kept and
 never replayed; the run goes on in its next generation, so that new idempotency keys are derived. What

@@ -1,4 +1,4 @@
-"""What somebody's decision writes into a journal: taking a run up again, settling a doubt. Pure.
+"""The entries of decisions: resuming a run, settling a doubt. Pure.
 
 The operators' tools use it on a run that nobody owns, and the runtime on a run of its own (`flow.run`
 on a failed run; a message in the inbox). Both write the same entries, so that it is one rule.
@@ -32,7 +32,7 @@ from holdfast.errors import RunCancelled, RunEnded, RunHeld, UsageError
 
 Drafts = list[Draft]
 DECISIONS = ("done", "not_done", "failed")
-"""What a doubt can be settled as."""
+"""The outcomes that can settle a doubt."""
 
 _GOES_ON = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING})
 
@@ -81,7 +81,7 @@ def resume_drafts(
 
 
 _OPTIONS = {"keep": "--keep", "redo": "--redo"}
-"""What the command line calls these decisions."""
+"""The options of the command line for these decisions."""
 
 
 def _check_drift(history: History, drift: str) -> None:

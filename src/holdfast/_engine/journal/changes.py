@@ -1,4 +1,4 @@
-"""What a write may change beside its run: keys, messages, questions, accounts, memories. Pure.
+"""Changes of a write beside its run: keys, messages, questions, accounts, memories. Pure.
 
 Each kind of change decides, for all stores, what becomes of the rows that it concerns, and whether it
 refuses the write. The tables, by the names that `View` has for them, and the place of a row in each:
@@ -37,7 +37,7 @@ from holdfast._engine.journal.rows import (
 from holdfast.errors import KeyConflict
 
 SPENT_MAX = 2**63 - 1
-"""What no database can count stops at its limit."""
+"""A count stops at the limit of the databases."""
 ALL = "*"
 """In the place of a question's name: all questions of the run."""
 _KEEPS_OWN_KEY = frozenset({"in_progress", "in_doubt"})
@@ -231,7 +231,7 @@ class CloseQuestion(Change):
 
 
 RUN_ENDS: tuple[Change, ...] = (CloseQuestion(ALL),)
-"""What the end of a run changes beside it: nobody waits for an answer any more."""
+"""The change beside the end of a run: close its questions."""
 
 
 class OpenQuestion(Change):

@@ -31,7 +31,7 @@ class Change(msgspec.Struct, frozen=True):
     effects: tuple[str, ...] = ()
     """Effects that a redo would execute again."""
     did: str = ""
-    """What became of it: `keep`, `redo`, `hold`, `fail`, of a key `in_doubt`; empty while nothing
+    """The treatment: `keep`, `redo`, `hold`, `fail`, of a key `in_doubt`; empty while nothing
     has."""
 
     @property
@@ -63,7 +63,7 @@ def what_it_is(kind: str, name: str) -> str:
 
 
 class DriftRecord:
-    """What a journal says of the gap before the last claim, and of what was found in gaps."""
+    """The gap before the last claim, and the changes that were found in gaps."""
 
     __slots__ = (
         "_decided",

@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 class Kind(StrEnum):
-    """What an entry says happened."""
+    """The kind of an entry."""
 
     RUN_STARTED = "run_started"
     RUN_CLAIMED = "run_claimed"

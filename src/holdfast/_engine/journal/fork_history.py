@@ -81,7 +81,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct):
-    """What `run_forked` says."""
+    """The facts of `run_forked`."""
 
     origin: str = msgspec.field(name="from")
     from_seq: int
@@ -89,7 +89,7 @@ class Facts(msgspec.Struct):
     actor: str
     parts: list[Part]
     differences: list[str]
-    """What the fork was given otherwise: its input, results, the state of a loop."""
+    """Values that the fork got in place of recorded ones: its input, results, the state of a loop."""
     repeats: list[str]
     """Effects of the other run that somebody accepted to have executed again."""
     given: str
@@ -101,7 +101,7 @@ class Facts(msgspec.Struct):
 
 
 class Borrowed(msgspec.Struct):
-    """What a fork borrows, loaded; the entries are numbered as the fork sees them."""
+    """The loaded entries that a fork borrows, numbered as the fork sees them."""
 
     facts: Facts
     at_us: int
@@ -199,7 +199,7 @@ class Cut(msgspec.Struct):
     whole: History
     """The other run, as it is now."""
     lent: Borrowed | None
-    """What the other run has borrowed itself, as far as it stands before that entry."""
+    """The entries before that one that the origin has borrowed itself."""
 
     @property
     def loop(self) -> tuple[str, int] | None:

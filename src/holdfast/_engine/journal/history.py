@@ -58,11 +58,11 @@ class History(Folding):
         self.failed: Entry | None = None
         self.held: Entry | None = None
         self.unfit: dict[str, Entry] = {}
-        """What could not replay it, by version and fingerprint, since somebody last decided."""
+        """The code that could not replay it since the last decision, by version and fingerprint."""
         self.tried: list[str] = []
         """The same, with what did not fit because of a class or of a name: see `upgrades.mark`."""
         self.again: Entry | None = None
-        """What gave it back for code that had not tried it, the last time."""
+        """The last entry that released it for code that had not tried it."""
         self.cancel: Entry | None = None
         """A cancel that waits for a doubt to be settled."""
         self.completed: Entry | None = None
@@ -71,11 +71,11 @@ class History(Folding):
         self.closed = False
         """Whether it is only replayed: a block that has completed, and is entered again."""
         self.reborn: Entry | None = None
-        """What took it up again after it had ended, the last time."""
+        """The last entry that resumed it after its end."""
         self.decided_seq = 0
         """Where somebody last decided how the run goes on; a snapshot must not hide it."""
         self.rollback: Entry | None = None
-        """What is asked for, where the run is only taken up to undo what it did."""
+        """The requested rollback, where the run is only resumed to undo its effects."""
         self.confirmed = False
         """Whether somebody accepted that recorded effects are no longer called."""
         self.drift = DriftRecord()

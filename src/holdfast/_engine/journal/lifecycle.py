@@ -55,7 +55,7 @@ class ClaimedBecause(StrEnum):
 FINAL = frozenset({Status.COMPLETED, Status.CANCELLED, Status.ROLLED_BACK})
 ENDED = FINAL | {Status.FAILED}
 CLAIMABLE = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING})
-"""What a worker may take up by itself."""
+"""The statuses of runs that a worker may claim."""
 
 _NEW: frozenset[Status | None] = frozenset({None})
 _LIVE: frozenset[Status | None] = frozenset({Status.RUNNING, Status.WAITING})

@@ -20,7 +20,7 @@ from holdfast._engine.values import masks
 from holdfast.errors import Corrupt
 
 GENESIS = bytes(16)
-"""What the first entry of a run is chained to."""
+"""The digest before the first entry of a run."""
 SEQ_BITS = 32
 SEQ_MASK = (1 << SEQ_BITS) - 1
 """A message is numbered by its run and its place in the inbox: `run_no << SEQ_BITS | number`."""
@@ -200,7 +200,7 @@ class Question(msgspec.Struct, gc=False):
 
 
 class Account(msgspec.Struct, gc=False):
-    """What a family of runs may spend, and has spent. None is no limit. Money is in nano dollars,
+    """The limits and the spending of a family of runs. None is no limit. Money is in nano dollars,
     so that sums are exact."""
 
     root: str
@@ -293,7 +293,7 @@ class Refused(msgspec.Struct):
 
 
 class Write(msgspec.Struct):
-    """What one run wants to have committed, all or nothing."""
+    """The transaction of one run: all of it commits, or nothing."""
 
     lease: Lease
     drafts: list[Draft]

@@ -76,7 +76,7 @@ def _check_text(what: str, text: str, limit: int) -> None:
 
 
 def _check_open(what: str, text: str) -> None:
-    """What identifies something is shown to everybody: no secret may be part of it."""
+    """Refuse a secret in a name or key, which everybody sees."""
     if holds_secret(text):
         raise UsageError(f"{what} must not hold a secret: {masked(text)!r:.80}")
 

@@ -1,4 +1,4 @@
-"""What the journal knows of one step: the fold of its entries. Pure."""
+"""The record of one step: the fold of its entries. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast._engine.journal.entries import Entry, Kind
 
 
 class State(StrEnum):
-    """What is known of one step."""
+    """The state of one step."""
 
     RUNNING = "running"
     RETRYING = "retrying"
@@ -44,12 +44,12 @@ SORTS = {
     Kind.SCOPE_OPENED: SCOPE,
     Kind.VALUE_EMITTED: EMITTED,
 }
-"""What a call is, beside steps and effects, if its key does not say so: all others have a colon in
+"""Sorts of calls beside steps and effects whose key does not say so: all others have a colon in
 theirs, which no name of a step or flow can have."""
 
 
 class Record(msgspec.Struct):
-    """What the journal knows of one step."""
+    """One step, as the journal records it."""
 
     key: str
     position: int | None
@@ -67,7 +67,7 @@ class Record(msgspec.Struct):
     """The last `step_started` of an effect: key, policy, arguments."""
     outcome: Entry | None = None
     settled: Entry | None = None
-    """Who said what became of it, unless it was started again since."""
+    """The actor that settled it, unless it was started again since."""
     worked_us: int | None = None
     """How long its attempts were at work, as far as that is known."""
     doubt: Entry | None = None
@@ -109,7 +109,7 @@ class Record(msgspec.Struct):
 
     @property
     def sort(self) -> str:
-        """What made it: a step or effect, or an operation whose key a step could have as well."""
+        """The sort of its call: a step or effect, or an operation whose key a step could have as well."""
         entry = self.begun or self.outcome
         return STEP if entry is None else SORTS.get(entry.kind, STEP)
 

@@ -1,4 +1,4 @@
-"""What a failed run leaves behind when it is taken up again. Pure.
+"""Records that a failed run leaves behind when it is resumed. Pure.
 
 What a fork borrowed happened in another run and is not left behind: only the failure itself is, and
 a watched fact that is not as it was, with what was made of it.

@@ -74,7 +74,7 @@ DOUBTS = {
     "repeated": "the run did the same before, or may have done it, under another key",
     "key_expired": "its key is older than key_ttl=, and is not shown to the other side again",
 }
-"""What each kind of doubt means, for people."""
+"""The meaning of each kind of doubt, for people."""
 
 
 def held(

@@ -1,4 +1,4 @@
-"""What is known of an effect: the answers to a doubt, and what each policy makes of it."""
+"""Doubt policies: the answers to a doubt, and their treatment."""
 
 from __future__ import annotations
 

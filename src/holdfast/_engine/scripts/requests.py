@@ -1,4 +1,4 @@
-"""What a script may ask for, and what it is sent back: the words between core and drivers."""
+"""Requests of scripts and their answers: the interface between the core and the drivers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast._engine.scripts.retry import Retry
 
 
 class Returns(Protocol):
-    """What an effect is declared to return; asked when somebody else says what it returned."""
+    """The declared return type of an effect; used when another source gives the result."""
 
     def schema(self) -> dict[str, Any] | None:
         """Describe it without its class; None if nothing is known."""
@@ -28,7 +28,7 @@ class Returns(Protocol):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a step was declared to be."""
+    """The declaration of a step."""
 
     name: str
     effect: bool = False
@@ -60,7 +60,7 @@ class Undoes(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """What a feature demands of every attempt of one call.
+    """The conditions of a feature for every attempt of one call.
 
         before      a script that runs before an attempt; it may wait, or stop the run
         facts       what the intent of an effect says about it
@@ -110,9 +110,9 @@ class Attempt(msgspec.Struct):
     emitting: int = 0
     """Which attempt, executed here, has emitted a value; 0 is none."""
     usage: dict[str, Any] | None = None
-    """What was used and is not written yet, by earlier attempts too."""
+    """Usage that is not written yet, of earlier attempts too."""
     outcome_changes: list[Change] | None = None
-    """What it asked to be changed if it succeeds; it commits with the outcome."""
+    """The changes that commit with its outcome, if it succeeds."""
 
 
 class StepCall(msgspec.Struct):
@@ -133,11 +133,11 @@ class StepCall(msgspec.Struct):
     args_now: dict[str, Any] | None = None
     """The arguments as they may be shown, where others are recorded."""
     made_by: bytes = b""
-    """What is recorded with its outcome: the fingerprint of its code, declared versions."""
+    """Facts that are recorded with its outcome: the fingerprint of its code, declared versions."""
     undoes: Undoes | None = None
     """Set in the call of an undo: what it takes back."""
     gates: Sequence[Gate] = ()
-    """What features demand of each attempt."""
+    """The conditions of features for each attempt."""
     attempt: Attempt = msgspec.field(default_factory=Attempt)
 
     def begin(self, now_us: int) -> None:
@@ -169,7 +169,7 @@ class Append(msgspec.Struct):
     call: StepCall
     notes: list[Note]
     changes: Sequence[Change] = ()
-    """What the transaction changes beside the run."""
+    """The changes of the transaction beside the run."""
     degraded: int = 0
     waits: bool = True
     lazily: bool = False
@@ -177,7 +177,7 @@ class Append(msgspec.Struct):
 
 
 class Wrote(msgspec.Struct):
-    """What an Append did. `value` is the decoded copy of the last note's value, if it had one."""
+    """The answer to an Append. `value` is the decoded copy of the last note's value, if it had one."""
 
     value: Any = None
     refused: Refused | None = None
@@ -197,7 +197,7 @@ class Call(msgspec.Struct):
 
 
 class Called(msgspec.Struct):
-    """What became of a call. `ended` is False for an abandoned thread."""
+    """The outcome of a call. `ended` is False for an abandoned thread."""
 
     value: Any = None
     error: BaseException | None = None
@@ -216,7 +216,7 @@ class Transact(msgspec.Struct):
 
 
 class Transacted(msgspec.Struct):
-    """What became of a transaction: all of it happened and `value` is the copy of the result, or
+    """The outcome of a transaction: all of it happened and `value` is the copy of the result, or
     nothing did, because of an error or because another call has the key."""
 
     value: Any = None
@@ -291,7 +291,7 @@ class ChildEnd(msgspec.Struct):
     value: Any = None
     error: dict[str, str] | None = None
     messages: list[str] = []
-    """What the child said to the parent about it."""
+    """The ids of the child's messages to the parent about it."""
 
 
 class Now(msgspec.Struct):

@@ -73,7 +73,7 @@ PUT_BACK = "put the old code back and run it again, or"
 
 
 Found = Record | Divergence | None
-"""What the history has of a call, as `History.look_up` returns it."""
+"""The record of a call, as `History.look_up` returns it."""
 _NOT_LOOKED_UP: Any = object()
 
 

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What one line of a run waits for, in the words for people."""
+    """The wait of one line of a run, in words for people."""
 
     what: str
     name: str
@@ -53,7 +53,7 @@ TOKEN_MAX_BYTES = 1500
 
 
 class Tried(msgspec.Struct, array_like=True):
-    """What `waiting_on` says of a run that is held as diverged: it waits for code that is not among
+    """The value of `waiting_on` in a run that is held as diverged: it waits for code that is not among
     what could not replay it. All that a worker needs to decide whether it tries such runs stands in
     it, so that thousands of runs that one deploy left behind are decided about at once."""
 
@@ -87,7 +87,7 @@ class Unwind(BaseException):
     """Unwinds a flow. `error` is what the caller of `run` gets to see."""
 
     then: Unwind | None = None
-    """What else was to stop the run, for one that only stops its flow."""
+    """The other reason to stop the run, for one that only stops its flow."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class Unwind(BaseException):
         self.released = released
         """Why the run is given back, for one that any other process may go on with at once."""
         self.unload = unload
-        """What the run waits for, for one that is given back until that comes."""
+        """The waits of the run, for one that is released until they are over."""
         self.took = took or []
         """Messages that made it stop: they are taken with the entry that says so."""
         self.differs = differs
-        """What of the code does not fit, for one that is held as diverged: `CLASS`, `SORT`
+        """The part of the code that does not fit, for one that is held as diverged: `CLASS`, `SORT`
         or `VALUE`."""
         self.about = about
         """Then the name of the class, or of the step or flow."""
         self.waiting_on = waiting_on
-        """What frees the run, for one that is held because of another run's key."""
+        """The key that frees the run, for one that is held because of another run's key."""

@@ -13,7 +13,7 @@ Histogram = dict[int, int]
 
 
 class Counts(msgspec.Struct, omit_defaults=True):
-    """What is counted. All of it can be added to other counts."""
+    """Counters, which can be added to other counters."""
 
     steps: int = 0
     """Steps that were completed."""
@@ -65,7 +65,7 @@ _NAMES = Counts.__struct_fields__
 
 
 class Measure(msgspec.Struct):
-    """What a process did for one flow in one minute."""
+    """The counters of a process for one flow in one minute."""
 
     at_us: int
     """The beginning of the minute, by the store's clock."""

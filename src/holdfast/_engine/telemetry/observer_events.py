@@ -39,7 +39,7 @@ class InterruptedStep(msgspec.Struct, frozen=True):
 
 
 class PriorExecution(msgspec.Struct, frozen=True):
-    """What the journal says of the time before this execution."""
+    """The time before this execution, by the journal."""
 
     epoch: int | None = None
     """The execution before; None if there was none, or if that is not known."""
@@ -51,7 +51,7 @@ class PriorExecution(msgspec.Struct, frozen=True):
     """The entry that took the run up again after it had ended; 0: there is none."""
     reborn_us: int = 0
     waits: tuple[ObservedEntry, ...] = ()
-    """What the run waits for: the entries that began it."""
+    """The waits of the run: the entries that began them."""
     cut: tuple[InterruptedStep, ...] = ()
 
 
@@ -133,13 +133,13 @@ class ObservedAttempt(msgspec.Struct):
     effect: bool
     started_us: int
     usage: dict[str, Any] | None = None
-    """What it said of itself with `record_usage(…)`; known at its end."""
+    """The usage of `record_usage(…)`; known at its end."""
     error: BaseException | None = None
-    """What it raised; known at its end."""
+    """The exception that it raised; known at its end."""
     traced: bool = False
     """Set by an observer that records it in a trace."""
     redact: Redact | None = None
-    """What is taken out of texts of this store."""
+    """The function that redacts texts of this store."""
 
     def error_facts(self) -> dict[str, str] | None:
         """Return the type and the message of its error as the journal tells them: with what must

@@ -39,7 +39,7 @@ CACHE_MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class Link(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """What a chunk of a list holds: the list before, and what was added to it."""
+    """The content of a chunk of a list: the list before, and the added elements."""
 
     prev: int | None
     len: int

@@ -31,7 +31,7 @@ Parts = tuple[dict[str, object], ...]
 
 
 class Shape(Protocol):
-    """What the codec needs to know of one class.
+    """The codec of one class.
 
     `faithful`: setting the fields of a bare object and reading them back cannot run code of the
     class, so that there is no need to try it with every value.

@@ -75,7 +75,7 @@ class Known:
         return self._by_name.get(name)
 
     def upgrade(self, cls: type) -> Upgrade | None:
-        """What makes objects of this class from stored fields that it cannot take."""
+        """The function that makes objects of this class from stored fields that it cannot take."""
         return self._upgrades.get(cls)
 
     def shape(self, cls: type) -> Shape | None:
@@ -132,7 +132,7 @@ def _is_value_class(cls: type) -> bool:
 
 
 def _aliased(part: object) -> Iterator[object]:
-    """What stands behind a `type X = ...`, a NewType and a TypeVar's bound."""
+    """The type behind a `type X = ...`, a NewType and a TypeVar's bound."""
     for attribute in ("__value__", "__supertype__", "__bound__"):
         found = getattr(part, attribute, None)
         if found is not None and not isinstance(part, type):
@@ -172,4 +172,4 @@ def _resolved_one_by_one(cls: type) -> Iterator[object]:
 
 
 KNOWN = Known()
-"""What this process has made known."""
+"""The registered classes of this process."""

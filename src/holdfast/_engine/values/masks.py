@@ -5,7 +5,7 @@ from __future__ import annotations
 _texts: dict[str, str] = {}
 """The secrets of this process, by name."""
 registered: list[tuple[str, str]] = []
-"""What is looked for, the longest first, and what stands in its place. Empty: there is no secret."""
+"""The masked texts, the longest first, and their replacements. Empty: there is no secret."""
 _in_json: list[tuple[bytes, bytes]] = []
 """The same inside of encoded JSON."""
 

@@ -1,4 +1,4 @@
-"""What the writer and the reader of nodes share: limits, the JSON of a node, members of enums."""
+"""Shared by the writer and the reader of nodes: limits, the JSON of a node, members of enums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUOTE_BYTES: Final = 64
 BRACE_BYTES: Final = 240
 BRACKET_BYTES: Final = 104
 COMMA_BYTES: Final = 48
-"""What an object, an array and an element of it take. In small nodes that is less than the allocator
+"""The memory of an object, an array and an element of it. In small nodes that is less than the allocator
 rounds up, and counting takes time."""
 LARGE_NODE_BYTES: Final = 64 * 1024
 
@@ -41,7 +41,7 @@ def from_json(raw: bytes) -> Any:
 
 
 def member_of(value: enum.Enum) -> str | list[str | int]:
-    """What a member is stored as: its name; a combination of flags as the names of its bits, in
+    """The stored form of a member: its name; a combination of flags as the names of its bits, in
     order, and then the number of those that have no name. Numbers are given to names by the code, and
     others when a member is inserted."""
     name, members = value._name_, type(value).__members__

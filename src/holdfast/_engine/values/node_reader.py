@@ -26,7 +26,7 @@ from holdfast._engine.values.scalars import LEAF_BY_TAG, Unfit, as_dict, as_list
 from holdfast.errors import ClassChanged, Corrupt, NotSerializable, RunError, StoreError
 
 READ_MAX_BYTES: Final = 3 * VALUE_MAX_BYTES
-"""What one value may take up while it is read, references followed. Tags and references make a node
+"""The memory that one value may take while it is read, references followed. Tags and references make a node
 larger than the JSON of its value; a few references to references would make it endless."""
 
 
@@ -188,7 +188,7 @@ class Reader:
     def _upgraded(
         self, name: str, cls: type | None, fields: dict[str, Any], stored: list[str], why: str
     ) -> Any:
-        """What the registered function of a class makes of a value that the class cannot take."""
+        """The object that the registered function of a class makes of a value that the class cannot take."""
         upgrade = None if cls is None else self.known.upgrade(cls)
         if cls is not None and upgrade is not None:
             try:

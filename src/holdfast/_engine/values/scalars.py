@@ -38,13 +38,13 @@ class Leaf(NamedTuple):
 
 
 def as_list(tree: Any) -> list[Any] | None:
-    """What JSON has given, if it is a list."""
+    """Return the decoded JSON, if it is a list."""
     found: list[Any] | None = tree if class_of(tree) is list else None
     return found
 
 
 def as_dict(tree: Any) -> dict[str, Any] | None:
-    """What JSON has given, if it is an object."""
+    """Return the decoded JSON, if it is an object."""
     found: dict[str, Any] | None = tree if class_of(tree) is dict else None
     return found
 

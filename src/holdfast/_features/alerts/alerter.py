@@ -57,7 +57,7 @@ QUEUED_MAX = 10_000
 
 
 class Sending(msgspec.Struct):
-    """What the memo of an alert says."""
+    """The memo of an alert."""
 
     sent: bool = False
     tries: int = 0

@@ -61,14 +61,14 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why it is held; the type of the error that it failed with; the limit that is nearly reached."""
     finding: str | None = None
-    """What the watchdog found, such as "stuck"."""
+    """The kind of the finding, such as "stuck"."""
     step: str | None = None
     generation: int
     since: dt.datetime
     text: str
     """The state of the run, in a sentence for people."""
     command: str
-    """What to do first."""
+    """The command to run first."""
 
     def json(self) -> bytes:
         """Return it as one JSON object."""

@@ -120,9 +120,9 @@ class ApprovalGate(Gate):
         self.expires_us = expires_us
         """How long an approval is valid; None: as long as the call has no outcome."""
         self.grant: dict[str, Any] | None = None
-        """Who approved, when, until when: a fact of the intent."""
+        """The actor that approved, when, until when: a fact of the intent."""
         self._unused: list[Change] = []
-        """What the next entry of an attempt uses up: the message that approved, and its question."""
+        """The changes of the next entry of an attempt: take the approval, and close its question."""
         self._written: list[Change] = []
 
     def before(self, call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:

@@ -1,4 +1,4 @@
-"""What a family of runs may spend, and how an attempt pays for itself. Pure.
+"""Budgets: the limits of a family of runs, and how an attempt pays for itself. Pure.
 
 A run with a budget writes the start of every attempt ahead, and takes what the attempt may cost
 from its account in that same transaction: the store refuses the write if the account has not got it, and
@@ -37,7 +37,7 @@ Amount = int | float | Decimal
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a run may spend, together with the runs that it starts. None is no limit.
+    """The limits of a run, together with the runs that it starts. None is no limit.
 
     `usd` in dollars; `tokens` of models, in and out; `steps` counts every executed attempt; `wall`
     is the time since the run was first taken up: seconds, a timedelta, or a string such as "2h".
@@ -64,7 +64,7 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a model costs, in dollars for a million tokens that go in or come out."""
+    """The price of a model, in dollars for a million input or output tokens."""
 
     input_mtok: Amount
     output_mtok: Amount
@@ -156,14 +156,14 @@ def new_account(root: str, limits: Mapping[str, int], opened_us: int) -> Account
 
 
 class Spending:
-    """What one execution knows of its account: what its calls have reserved, and what they still owe.
+    """The account of one execution: the reservations of its calls, and their debts.
     The account itself is the store's."""
 
     def __init__(self, account: Account) -> None:
         self.root = account.root
         self.counts_usd = account.usd_nanos is not None
         self._reserved: dict[str, int] = {}
-        """What was taken from the account for calls that are under way, by step key."""
+        """The reservations for calls that are under way, by step key."""
         self._asked: dict[str, int] = {}
         """How many calls had settled when a call asked the account."""
         self._settled = 0
@@ -212,7 +212,7 @@ class BudgetGate(Gate):
         self._key = key
         self._cost_nanos = cost_nanos
         self._reserved_nanos: int | None = None
-        """What was taken from the account for the attempt that is under way."""
+        """The reservation for the attempt that is under way."""
         self._counted = (0, 0)
         """The part of the call's usage that the account has counted: nano dollars and tokens."""
 

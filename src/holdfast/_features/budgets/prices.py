@@ -1,4 +1,4 @@
-"""What models cost: data that users give, since prices change and differ between contracts."""
+"""Prices of models: data that users give, since prices change and differ between contracts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not as it was: a journal against what the code of this process says. Pure.
+"""Drift of code: a journal compared with the code of this process. Pure.
 
 The result is the preview of a resume. Watched facts are not among what is compared here: they
 are looked at when the flow passes them.
@@ -21,11 +21,11 @@ from holdfast._engine.values.durations import as_text
 from holdfast._features.drift.model import DEFAULTS
 
 USED = ("model", "prompt", "tools")
-"""What `record_usage` says of a model call that is compared by name, like declared versions."""
+"""Facts of `record_usage` about a model call that are compared by name, like declared versions."""
 
 
 class StepNow(msgspec.Struct, frozen=True):
-    """What a step is in this process."""
+    """A step in the code of this process."""
 
     code: str = ""
     versions: dict[str, str] = {}
@@ -35,7 +35,7 @@ class StepNow(msgspec.Struct, frozen=True):
 
 
 class CodeNow(msgspec.Struct, frozen=True):
-    """What a flow and its steps are in this process."""
+    """A flow and its steps in the code of this process."""
 
     flow: str = ""
     steps: dict[str, StepNow] = {}
@@ -47,7 +47,7 @@ class CodeNow(msgspec.Struct, frozen=True):
 
 
 class ResumePreview(msgspec.Struct, frozen=True):
-    """What a run finds that goes on after a gap."""
+    """The changes that a run finds when it goes on after a gap."""
 
     run_id: str
     flow: str
@@ -55,7 +55,7 @@ class ResumePreview(msgspec.Struct, frozen=True):
     gap_s: float
     """How long nothing was written."""
     last: str
-    """What was written last, before the gap."""
+    """The kind of the last entry before the gap."""
     died: bool
     """Whether the process that had the run is gone without having given it back."""
     changes: tuple[Change, ...] = ()
@@ -64,7 +64,7 @@ class ResumePreview(msgspec.Struct, frozen=True):
     in_doubt: tuple[str, ...] = ()
     """Effects that were started and whose outcome is not known."""
     unseen: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Facts that could not be looked at, with the errors."""
     generation: int | None = None
     """The generation that a resume begins, if the run failed."""
     superseded: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ POLICIES = ("keep", "redo", "hold", "fail")
 NO_REDO = frozenset({"flow", "key"})
 """Kinds of change that no step stands for: there is nothing to begin again from."""
 DEFAULTS: dict[str, Policy] = {"fact": "hold", "expired": "hold", "key": "hold"}
-"""What else changes (code, models, prompts) is noted: recorded outcomes are replayed as they are."""
+"""Other changes (code, models, prompts) are noted: recorded outcomes are replayed as they are."""
 
 
 def checked_policy(policy: object, kind: str, what: str) -> Policy:
@@ -59,11 +59,11 @@ def checked_policies(policies: object, flow: str) -> dict[str, Policy]:
 
 
 class AfterGap:
-    """What one execution knows of the gap before it."""
+    """The gap before one execution."""
 
     def __init__(self) -> None:
         self.compares = False
         """Whether a process was at work on the run before: watched facts are looked at again."""
         self.policies: dict[str, str] = {}
         self.seen: list[Change] | None = None
-        """What is found to have changed, if somebody only looks."""
+        """The changes that a preview finds."""

@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class StepDrift:
-    """What a step was declared with that concerns gaps."""
+    """The options of a step that concern drift."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ def taken_from(options: dict[str, Any], step: str) -> StepDrift:
 
 
 class FlowDrift:
-    """What a flow was declared with that concerns gaps."""
+    """The options of a flow that concern drift."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ def decided(change: Change, answer: str | None = None) -> Change:
 
 
 def _put_off(change: Change) -> Change:
-    """What would be redone is decided anew when the run goes on."""
+    """Leave a redo to be decided when the run goes on."""
     return msgspec.structs.replace(change, did="") if change.did == "redo" else change
 
 

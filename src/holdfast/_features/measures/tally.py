@@ -32,7 +32,7 @@ _STARTED, _COMPLETED = Kind.STEP_STARTED, Kind.STEP_COMPLETED
 
 
 class _Facts(msgspec.Struct):
-    """What an outcome says, as far as it is counted."""
+    """The counted facts of an outcome."""
 
     why: str = ""
     unknown: bool = False

@@ -55,7 +55,7 @@ class MemoryItem(msgspec.Struct, frozen=True):
 
 
 class Asking:
-    """What the two colours have in common: everything but how they wait."""
+    """The common part of the sync and the awaited memory: everything but how they wait."""
 
     _awaits = False
 

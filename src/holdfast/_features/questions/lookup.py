@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Asking:
-    """What one execution knows of the questions of its run."""
+    """The questions of a run, as one execution knows them."""
 
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}

@@ -66,7 +66,7 @@ class FoundQuestion(msgspec.Struct):
 
 
 class Asking(msgspec.Struct):
-    """What is asked, as the flow says it."""
+    """A question, as the flow asks it."""
 
     name: str
     text: str

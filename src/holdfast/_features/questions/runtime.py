@@ -172,7 +172,7 @@ def aio_ask(
 
 
 class _Options(msgspec.Struct):
-    """What `ask` was called with."""
+    """The arguments of `ask`."""
 
     question: str
     name: str

@@ -27,7 +27,7 @@ KEEP = "keep_us"
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What somebody wants to have removed."""
+    """A request to remove runs."""
 
     older_than_us: int | None = None
     """How long ago it ended; None: as long as its flow said."""

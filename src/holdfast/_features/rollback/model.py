@@ -33,7 +33,7 @@ from holdfast.errors import RunHeld, UsageError
 
 
 class Fate(StrEnum):
-    """What a rollback makes of one effect."""
+    """The treatment of one effect by a rollback."""
 
     UNDO = "undo"
     """Its undo is called."""
@@ -52,7 +52,7 @@ class Fate(StrEnum):
 
 
 CALLS_UNDO = frozenset({Fate.UNDO, Fate.STAYS, Fate.LOST})
-"""What a process that knows an undo takes back, also if it was declared only later."""
+"""Fates of effects that a process with their undo takes back, even if it was declared later."""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What somebody asked for."""
+    """The requested rollback."""
 
     actor: str
     reason: str = ""
@@ -167,7 +167,7 @@ def step_to_keep(history: History, to: str) -> Record:
 
 
 def _not_its_own(history: History, to: str) -> UsageError:
-    """What a fork borrowed it has not done: it can neither take it back nor do it again."""
+    """A fork has not executed borrowed steps: it can neither undo nor repeat them."""
     origin = history.origin or ""
     return UsageError(
         f"{to} came along from run {origin!r}, which run {history.run_id!r} was forked from; a fork "
@@ -253,7 +253,7 @@ def _check_doubts(run_id: str, effects: list[Effect]) -> None:
 
 
 def _check_stays(run_id: str, effect: Effect, want: Wanted) -> None:
-    """What cannot be undone is left as it is only if somebody has seen that it will be."""
+    """Refuse to leave an effect that cannot be undone, unless a person has confirmed it."""
     if effect.undo_step in want.stays:
         return
     step = effect.record.key

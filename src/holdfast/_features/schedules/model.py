@@ -113,7 +113,7 @@ class When(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct):
-    """What a schedule was declared as, in the form in which a store keeps it."""
+    """The declaration of a schedule, as a store keeps it."""
 
     when: When
     catch_up: str = "last"
@@ -133,7 +133,7 @@ class Spec(msgspec.Struct):
 
 
 CATCH_UP = ("all", "last", "none")
-"""What becomes of ticks that passed while nobody looked."""
+"""The treatment of ticks that passed without a worker."""
 
 
 def _by_the_day(line: str, after: dt.datetime, zone: dt.tzinfo) -> Iterator[dt.datetime]:

@@ -33,12 +33,12 @@ from holdfast.errors import UsageError
 FINDING = "finding"
 """The kind of the message that brings a finding to its run."""
 WATCHDOG = "watchdog"
-"""Who decides."""
+"""The actor of its decisions."""
 ACTIONS = ("ignore", "note", "hold", "cancel")
 
 
 class Found(StrEnum):
-    """What may be wrong with a run."""
+    """The kinds of findings."""
 
     STUCK = "stuck"
     LOOPING = "looping"
@@ -70,11 +70,11 @@ class Finding(msgspec.Struct, frozen=True):
     """The numbers of the entries that show it."""
     text: str
     actions: tuple[str, ...]
-    """What can safely be done next: commands that can be pasted."""
+    """Safe next actions: commands that can be pasted."""
     noted_at: dt.datetime | None = None
     """When the watchdog wrote it into the run's journal."""
     did: str | None = None
-    """What the watchdog did about it."""
+    """The action of the watchdog."""
     open: bool = True
     """Whether it holds now; False if it was noted, and is over."""
 
@@ -101,7 +101,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Watchdog:
-    """What the watchdog looks for in the runs of a flow, and what it does: "note" it in the journal,
+    """The thresholds and the actions of the watchdog for the runs of a flow: "note" it in the journal,
     "hold" the run, "cancel" it, call a function with the `Finding`, or "ignore" it.
 
     `stuck_after` is the shortest time without an entry that counts; `loop_after` how often a step is
@@ -188,7 +188,7 @@ def limits_in(started: Entry | None) -> Limits:
 
 
 class Decision(msgspec.Struct):
-    """What a message says: the finding, and what is done about it."""
+    """The body of a message: the finding and its action."""
 
     id: str
     finding: str

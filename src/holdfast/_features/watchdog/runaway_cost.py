@@ -1,4 +1,4 @@
-"""What a run spends, and where that leads: its pace, and whether each call costs more. Pure."""
+"""The spending of a run: its pace, its forecast, and whether each call costs more. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORTH_NANOS, WORTH_TOKENS = 500_000_000, 100_000
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What one attempt used."""
+    """The usage of one attempt."""
 
     seq: int
     at_us: int

@@ -45,7 +45,7 @@ OPEN = (*sorted(CLAIMABLE), Status.HELD, Status.FAILED)
 
 
 class Worker(msgspec.Struct):
-    """What a live worker says that it takes."""
+    """The flows and queues of a live worker."""
 
     flows: dict[str, list[str]]
     queues: list[str] | None = None

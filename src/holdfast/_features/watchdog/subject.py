@@ -1,4 +1,4 @@
-"""What the checks of the watchdog are made on: one run as it is seen from outside. Pure.
+"""The subject of the watchdog's checks: one run, seen from outside. Pure.
 
 A run that a person has taken up again counts from there: what was seen and let go on is no finding a
 second time, until it has come as far once more.
@@ -44,7 +44,7 @@ class Subject(msgspec.Struct):
     durations_us: Mapping[str, Sequence[int]] = {}
     """How long steps took in other runs of the flow, by name."""
     deeds: Sequence[Deed] = ()
-    """What other runs of the flow did."""
+    """Effects of other runs of the flow."""
     account: Account | None = None
 
     @property

@@ -51,7 +51,7 @@ CALLS = "holdfast.watchdog"
 
 Flows = Callable[[], Mapping[str, Any]]
 STOPS = {"hold": "pause", "cancel": "cancel"}
-"""What a finding may do to a run, and the message that does the same."""
+"""Actions of a finding on a run, and the messages that do the same."""
 
 
 class WatchdogLoop(PeriodicJob):

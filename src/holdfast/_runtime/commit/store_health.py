@@ -85,7 +85,7 @@ class StoreHealth:
         self._tell(error)
 
     def _has_answered(self, what: str) -> None:
-        """Who answers one can be reached by all; what else went wrong is each call's own."""
+        """A store that answers one call can be reached by all; other errors concern their call alone."""
         with self._lock:
             self._answered_s = time.monotonic()
             self._failed = {
