@@ -1,4 +1,4 @@
-"""Command lines for people: they can be pasted into a shell, whatever stands in the arguments."""
+"""Build command lines that a person can paste into a shell, whatever the arguments contain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VALUES = {
     "runs": 0,
     "questions": 0,
 }
-"""How many values a command begins with at least, where it is not one."""
+"""The least number of values of a command, where it is not one."""
 
 
 def another_id(run_id: str) -> str:
@@ -22,9 +22,9 @@ def another_id(run_id: str) -> str:
 
 
 def command(name: str, *arguments: str, values: int | None = None) -> str:
-    """Return a `holdfast` command line; values come first (`values` of them, if it is more than this
-    command begins with), options behind them. A value that looks like an option stands behind `--`,
-    and the options before it."""
+    """Return a `holdfast` command line: values first (`values` of them, if the command takes more
+    than its minimum), options after them. A value that looks like an option follows `--`, with the
+    options before it."""
     ends = _VALUES.get(name, 1) if values is None else values
     while ends < len(arguments) and not arguments[ends].startswith("--"):
         ends += 1

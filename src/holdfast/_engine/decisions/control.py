@@ -1,10 +1,9 @@
-"""Stopping a run on purpose: what cancel and pause write into its journal. Pure.
+"""Stop a run on purpose: the journal entries of cancel and pause. Pure.
 
-The operators' tools use it on a run that nobody owns. A process that has the run writes the same in
-the transaction that gives the run back, and one that claims the run writes it before it reads the
-journal: no other claim can come between the message and its entry. A cancel is truthful: while an
-effect of the run is in doubt, the run is not cancelled but held, and is cancelled when the doubt is
-settled.
+Operators' tools write them for a run without an owner. An owner writes the same entries in the
+transaction that releases the run, and a new owner writes them before it reads the journal, so no
+other claim comes between the message and its entry. While an effect of the run is in doubt, a
+cancel holds the run, and the run is cancelled when the doubt is settled.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from holdfast.errors import RunEnded, RunHeld, UsageError
 
 CANCEL, PAUSE = "cancel", "pause"
 MESSAGES = frozenset({CANCEL, PAUSE})
-"""Kinds of messages by which a run at work is stopped."""
+"""Kinds of messages that stop a running run."""
 DEADLINE = "deadline"
 """The actor that cancels a run after its timeout."""
 
@@ -45,23 +44,23 @@ class Stopped(msgspec.Struct, frozen=True):
     status: str
     outcome: Literal["cancelled", "paused", "finished", "pending"]
     """"cancelled" or "paused"; "finished": the run had ended before, as its status says; "pending":
-    asked for, and not done yet, as `detail` says."""
+    requested and not done yet, as `detail` says."""
     detail: str = ""
     children: tuple[str, ...] = ()
-    """Child runs that were asked to stop too."""
+    """Child runs that received the request too."""
 
 
 def asked(kind: str, message_id: str, actor: str, reason: str, at_us: int) -> Message:
-    """Return the message that asks a process at work to cancel or pause a run."""
+    """Return the message that asks the owner to cancel or pause a run."""
     return Message(message_id, kind, actor, at_us, msgspec.json.encode({"reason": reason}))
 
 
 def cancel_write(
     lease: Lease, history: History, children: Sequence[str], actor: str, reason: str, at_us: int
 ) -> Write:
-    """Return the write that cancels a run, and tells its children and its parent; or that holds it,
-    because an effect is in doubt. The lease is that of an actor, for a run that nobody alive owns,
-    or that of the owner, who executes nothing of the run."""
+    """Return the write that cancels a run and notifies its children and its parent, or holds the
+    run because an effect is in doubt. The lease is an actor's, for a run without a live owner, or
+    the owner's, which executes nothing of the run."""
     row = lease.row
     if history.rollback is not None:
         raise UsageError(f"run {row.run_id!r} is being rolled back, and that cannot be cancelled")
@@ -95,8 +94,8 @@ def cancel_write(
 def pause_write(
     lease: Lease, history: History | None, actor: str, reason: str, at_us: int
 ) -> Write:
-    """Return the write that holds a run until somebody resumes it. The owner of the run, who
-    executes nothing of it, gives no history unless an owner before it may have left effects open."""
+    """Return the write that holds a run until somebody resumes it. The run's owner, which executes
+    nothing of it, passes no history unless an earlier owner may have left effects open."""
     row = lease.row
     drafts: list[Any] = []
     keys: list[SetKey] = []
@@ -120,7 +119,7 @@ def pause_write(
 
 
 def check_pause(row: RunRow, history: History) -> None:
-    """Refuse to pause what does not go on."""
+    """Refuse to pause a run that is not going to continue."""
     if row.status in ENDED:
         raise RunEnded(row.run_id, row.status, "a pause")
     if row.status is Status.HELD:
@@ -130,7 +129,7 @@ def check_pause(row: RunRow, history: History) -> None:
 
 
 def requested(history: History) -> tuple[str, str] | None:
-    """Return who asked for a cancel that waits for a doubt to be settled, and why; or None."""
+    """Return the actor and reason of a cancel that waits for a doubt to be settled, or None."""
     if history.cancel is None or history.status in FINAL:
         return None
     told = facts(history.cancel)
@@ -138,8 +137,8 @@ def requested(history: History) -> tuple[str, str] | None:
 
 
 def _left_open(lease: Lease, history: History, at_us: int) -> tuple[list[Any], list[SetKey]]:
-    """Return the entries that say what a dead owner left open: an actor's write succeeds only if the
-    owner is dead, and an owner knows what those before it left."""
+    """Return the entries for what a dead owner left open: an actor's write succeeds only if the
+    owner is dead, and an owner knows the state that earlier owners left."""
     if not lease.acting:
         return doubts_of_former_owners(history, at_us)
     return doubts_of_the_dead(history, at_us) if lease.row.owner is not None else ([], [])
@@ -148,15 +147,15 @@ def _left_open(lease: Lease, history: History, at_us: int) -> tuple[list[Any], l
 def to_children(
     row: RunRow, children: Sequence[str], actor: str, became: str, at_us: int
 ) -> list[PostMessage]:
-    """Return what asks the children of a run to stop, because of what became of it."""
+    """Return the request that stops the children of a run because of the run's new state."""
     reason = f"its parent, run {row.run_id!r}, was {became}"
     name = f"{CANCEL}:{row.run_id}:{row.generation}:{became}"
     return [PostMessage(child, asked(CANCEL, name, actor, reason, at_us)) for child in children]
 
 
 def started_after(history: History, to: str | None, children: Sequence[str]) -> list[str]:
-    """Return those of these children which a rollback to a step concerns: they were started after
-    it. Without a step, all of them."""
+    """Return the children that a rollback to a step concerns: those started after it. Without a
+    step, return all."""
     if to is None or to not in history.records:
         return list(children)
     behind = history.records[to].last_seq

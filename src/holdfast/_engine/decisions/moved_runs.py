@@ -1,7 +1,7 @@
-"""A run that has ended and stands in more than one store: what its row says of that. Pure.
+"""The mark of a finished run that exists in more than one store. Pure.
 
-A run that has ended waits for nothing, so `waiting_on` of its row is free to say where else it is. It
-matters for one thing: rolled back in both stores, its effects would be undone twice.
+A finished run waits for nothing, so its row's `waiting_on` can name the other place. That matters
+for one case: undone in both stores, its effects would be undone twice.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from holdfast._engine.journal.lifecycle import FINAL, Status
 from holdfast._engine.journal.rows import RunRow
 
 COPIED_TO = "copied_to:"
-"""Before the address of the store that a run was copied to."""
+"""Prefix of the address of the store that a run was copied to."""
 FROM_FILE = "from_file:"
-"""Before the name of the file that a run was read from."""
+"""Prefix of the name of the file that a run was imported from."""
 
 
 def before_copy(row: RunRow) -> RunRow:
-    """Return the row of a run that has ended without the mark that it was copied."""
+    """Return the row of a finished run without the mark that it was copied."""
     if not (row.waiting_on or "").startswith(COPIED_TO):
         return row
     return msgspec.structs.replace(row, waiting_on=None).sealed()
 
 
 def from_file(row: RunRow, name: str) -> RunRow:
-    """Return the row of a run that is read from a file, as it is written to the store."""
+    """Return the row of an imported run as it is written to the store."""
     if row.status is Status.ROLLED_BACK:
         return row  # There is nothing left to undo.
     return msgspec.structs.replace(row, waiting_on=FROM_FILE + name).sealed()

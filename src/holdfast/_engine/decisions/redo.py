@@ -1,8 +1,8 @@
 """Redoing a run from some of its steps: what is executed again, and the obstacles. Pure.
 
-A redo supersedes those steps and everything that their lines recorded behind them. It is kept and
-never replayed; the run goes on in its next generation, so that new idempotency keys are derived. What
-may have changed the world is not among it unless somebody confirms that.
+A redo supersedes these steps and everything that their branches recorded after them. The records
+stay and are never replayed; the run enters its next generation, so new idempotency keys are
+derived. Effects and child runs are redone only after a confirmation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GO_ON, REDO = "keep", "redo"
 
 
 def behind(history: History, steps: Iterable[str]) -> list[Record]:
-    """Return these steps and what their lines recorded behind them, in the order of the journal."""
+    """Return these steps and the later records of their branches, in the order of the journal."""
     first = _there(history, steps)
     gone = {record.key: record for record in first}
     for record in history.records.values():
@@ -41,7 +41,7 @@ def _there(history: History, steps: Iterable[str]) -> list[Record]:
 def _is_behind(history: History, record: Record, other: Record) -> bool:
     scope = scope_of(other.key)
     if scope_of(record.key) == scope and _placed(history, record) and _placed(history, other):
-        # Calls that were made side by side may be written in any order; their places tell.
+        # Concurrent calls may be written in any order; their positions decide.
         return (record.position or 0) > (other.position or 0)
     return came_after(record, other)
 
@@ -51,7 +51,7 @@ def _placed(history: History, record: Record) -> bool:
 
 
 def loops_behind(history: History, steps: Sequence[str]) -> list[str]:
-    """Return the loops that were begun behind these steps: they start over."""
+    """Return the loops that began after these steps: they start over."""
     first = _there(history, steps)
     return [
         path
@@ -79,8 +79,8 @@ def may_have_happened(record: Record) -> bool:
 
 
 def effects_behind(history: History, steps: Iterable[str]) -> tuple[str, ...]:
-    """Return the effects that a redo from these steps would execute again; of a fork, also the turns
-    of the other run that it would execute, whatever is in them."""
+    """Return the effects that a redo from these steps would execute again; for a fork, also the
+    turns of the other run that it would execute."""
     again = list(steps)
     lost = turns_lost(history, loops_behind(history, again), _there(history, again))
     known = [record.key for record in behind(history, again) if may_have_happened(record)]
@@ -88,7 +88,7 @@ def effects_behind(history: History, steps: Iterable[str]) -> tuple[str, ...]:
 
 
 def redo_facts(history: History, steps: Sequence[str]) -> dict[str, Any]:
-    """Return what an entry says that does these steps, and what is behind them, again."""
+    """Return the body of the entry that redoes these steps and their later records."""
     facts: dict[str, Any] = {
         "generation": history.generation + 1,
         "superseded": [record.key for record in behind(history, steps)],
@@ -100,7 +100,7 @@ def redo_facts(history: History, steps: Sequence[str]) -> dict[str, Any]:
 
 
 def held_for(run_id: str, changes: Sequence[Change], detail: str = "") -> RunHeld:
-    """Return the error that holds a run until somebody decides about what has changed."""
+    """Return the error that holds a run until somebody decides about a change."""
     waiting = [change for change in changes if change.did == "hold"]
     effects = tuple(dict.fromkeys(key for change in waiting for key in change.effects))
     steps = [key for change in waiting for key in change.steps]

@@ -1,7 +1,7 @@
 """The entries of decisions: resuming a run, settling a doubt. Pure.
 
-The operators' tools use it on a run that nobody owns, and the runtime on a run of its own (`flow.run`
-on a failed run; a message in the inbox). Both write the same entries, so that it is one rule.
+Operators' tools apply them to a run without an owner, the runtime to its own run (`flow.run` on a
+failed run; a message in the inbox). Both write the same entries.
 
     resume_drafts   failed ► run_resumed, next generation     held ► run_resumed or run_released
     settle_drafts   in doubt ► step_settled (and run_released, when nothing else is in doubt)
@@ -50,12 +50,12 @@ def resume_drafts(
     drift: str | None = None,
     again: bool = False,
 ) -> tuple[Drafts, dict[str, Any]]:
-    """Return the entries that take a run up again, and the columns of its row that change.
+    """Return the entries that resume a run, and the columns of its row that change.
 
-    `drift` is what is decided about what changed outside, "keep" or "redo". `again` is only about a
-    run that is held as diverged: unless the change is accepted, it is replayed once more, with the code
-    as it is now. A run that goes on by itself needs none. What cannot be resumed raises, saying what
-    can be done.
+    `drift` is the decision about external changes, "keep" or "redo". `again` applies only to a run
+    that is held as diverged: unless the change is accepted, the run is replayed once more with
+    today's code. A run that continues by itself needs no entry. A run that cannot be resumed
+    raises, with the actions that are possible.
     """
     status = history.status
     if again and not (status is Status.HELD and held_reason(history) == HeldReason.DIVERGED):
@@ -85,7 +85,7 @@ _OPTIONS = {"keep": "--keep", "redo": "--redo"}
 
 
 def _check_drift(history: History, drift: str) -> None:
-    """Refuse a decision about what changed outside, for a run that waits for none."""
+    """Refuse a decision about external changes for a run that waits for none."""
     reason = held_reason(history) if history.status is Status.HELD else None
     if reason == HeldReason.DRIFT:
         return
@@ -145,10 +145,10 @@ def _freed(
             "confirmed": False,
         }
         return [draft(Kind.RUN_RESUMED, at_us, facts)], free
-    if held.get("differs") in (CLASS, VALUE) and not accept_change:  # Mended, and not accepted.
+    if held.get("differs") in (CLASS, VALUE) and not accept_change:  # Repaired, and not accepted.
         return [draft(Kind.RUN_RELEASED, at_us, {"why": "run again", "actor": actor})], free
     if not accept_change:
-        # Who held it knows best: it may ask for a confirmation as well.
+        # The code that held it knows more: it may require a confirmation too.
         actions = held.get("actions") or (
             "put the old code back and run it again, or",
             command("resume", run_id, "--accept-change"),
@@ -163,7 +163,7 @@ def _tried_again(actor: str, at_us: int) -> tuple[Drafts, dict[str, Any]]:
 
 
 def _accepted(actor: str, at_us: int, code: str, *, confirm: bool) -> tuple[Drafts, dict[str, Any]]:
-    """Accept the change of the code that did not fit; of other code, nothing is accepted by that."""
+    """Accept the change of the code that did not fit. Other code is not accepted by that."""
     facts = {"actor": actor, "confirmed": confirm} | ({"code": code} if code else {})
     return [
         draft(Kind.CHANGE_ACCEPTED, at_us, facts),
@@ -198,10 +198,10 @@ def settle_drafts(
     *,
     alive: bool = False,
 ) -> tuple[Drafts, list[SetKey]]:
-    """Return the entries that settle a doubt, and what becomes of its business key.
+    """Return the entries that settle a doubt, and the new state of its business key.
 
-    `decision_kind` is one of `DECISIONS`. With `alive`, the run's owner is at work: an effect that
-    it is executing at this moment is not in doubt.
+    `decision_kind` is one of `DECISIONS`. With `alive`, the run's owner is running: an effect that
+    it executes at this moment is not in doubt.
     """
     assert decision_kind in DECISIONS, decision_kind
     record = find_doubt(history, step, alive=alive)
@@ -230,7 +230,8 @@ def settle_drafts(
     drafts = [settled]
     if frees(history, record):
         drafts.append(draft(Kind.RUN_RELEASED, at_us, {"why": "settled", "actor": actor}))
-    # The key of a step that was given up stays in doubt: nobody knows, so no other run may use it.
+    # The key of a step that was given up stays in doubt: its effect may have happened, so no other
+    # run may use it.
     state = {"done": "completed", "not_done": "not_done", "failed": "in_doubt"}[decision_kind]
     keys = key_changes(record, state, result=decision_kind == "done")
     if keys:
@@ -239,10 +240,10 @@ def settle_drafts(
 
 
 def doubts_of_the_dead(history: History, at_us: int) -> tuple[Drafts, list[SetKey]]:
-    """Return the entries that say what a dead owner left open: its attempts have ended with it.
+    """Return the entries for the attempts that ended with a dead owner.
 
-    Only for a write that succeeds if the owner is proven dead. Without them the next claim would
-    find a run that nobody had, and nobody could tell any more that those attempts have ended.
+    Use them only in a write that succeeds if the owner is proven dead. Without them the next claim
+    would find a run without an owner and could not tell that those attempts have ended.
     """
     return _doubts(
         [record for record in history.open_doubts() if not record.ended], at_us, ended=True
@@ -250,9 +251,9 @@ def doubts_of_the_dead(history: History, at_us: int) -> tuple[Drafts, list[SetKe
 
 
 def doubts_of_former_owners(history: History, at_us: int) -> tuple[Drafts, list[SetKey]]:
-    """Return the entries that say what owners before this one left open. The owner of a run writes
-    them if it stops the run before the flow comes to these effects; else their keys would look as if
-    somebody were at work with them."""
+    """Return the entries for what earlier owners left open. A run's owner writes them if it stops
+    the run before the flow comes to these effects; otherwise their keys would look as if a process
+    were using them."""
     left = [it for it in history.open_doubts() if it.doubt is None and it.lost_us is not None]
     return _doubts(left, at_us)
 
@@ -286,7 +287,8 @@ def frees(history: History, settled: Record) -> bool:
 
 
 def find_doubt(history: History, step: str, *, alive: bool = False) -> Record:
-    """Return the step if it is in doubt; else raise, saying what it is and what is in doubt."""
+    """Return the step if it is in doubt. Otherwise raise an error with its state and the steps in
+    doubt."""
     gone = moved_to(history)
     if gone is not None:
         raise UsageError(
@@ -323,8 +325,8 @@ def _what_it_is(record: Record) -> str:
 
 
 def key_changes(record: Record, state: str, *, result: bool = False) -> list[SetKey]:
-    """Return the change of the business key that a step claimed, if it claimed one; or of the one
-    that an undo takes back."""
+    """Return the change of the business key that a step claimed, or that an undo releases; None
+    without one."""
     if record.intent is None:
         return []
     facts = facts_of(record.intent)
@@ -340,12 +342,12 @@ def key_changes(record: Record, state: str, *, result: bool = False) -> list[Set
 
 
 def held_facts(history: History) -> dict[str, Any]:
-    """Return what the last `run_held` says."""
+    """Return the body of the last `run_held`."""
     return {} if history.held is None else facts_of(history.held)
 
 
 def moved_to(history: History) -> dict[str, Any] | None:
-    """Return where a run was moved that must not go on here, or None."""
+    """Return where a run was moved, if it must not continue here, or None."""
     if history.status is not Status.HELD:
         return None
     gone: dict[str, Any] | None = held_facts(history).get("moved_to")
@@ -358,12 +360,12 @@ def held_reason(history: History) -> str:
 
 
 def draft(kind: Kind, at_us: int, facts: dict[str, Any], **fields: Any) -> Draft:
-    """Return an entry to be written."""
+    """Return an entry to write."""
     return Draft(kind, at_us, body=msgspec.json.encode(facts), **fields)
 
 
 def facts_of(entry: Entry) -> dict[str, Any]:
-    """Return the body of an entry as plain JSON data; values in it stay encoded."""
+    """Return an entry's body as plain JSON data; values in it stay encoded."""
     facts: dict[str, Any] = _decoder.decode(entry.body)
     return facts
 

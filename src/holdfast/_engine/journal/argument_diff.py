@@ -1,4 +1,4 @@
-"""Where the arguments of a call differ from those that are recorded, in one short text. Pure."""
+"""The difference between a call's arguments and the recorded ones, as one short text. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN_MAX = 3
 """How many differences are named."""
 TEXT_MAX_CHARS = 60
 _BEFORE_CHARS = 20
-"""How much of a long text is shown before the place where it differs."""
+"""How much of a long text is shown before its first difference."""
 _DEPTH_MAX = 30
 
 _NOTHING: Any = object()
@@ -25,7 +25,7 @@ _NOTHING: Any = object()
 def now(
     record: Record | None, digest: bytes, given: dict[str, Any], key: str, redact: Redact | None
 ) -> dict[str, Any] | None:
-    """Return the arguments of a call as they may be shown, if others are recorded."""
+    """Return the arguments of a call as they may be shown, if different ones are recorded."""
     if record is None or record.args_digest in (None, digest):
         return None
     if redact is None:
@@ -77,7 +77,7 @@ def _of_items(before: Any, after: Any, path: str, depth: int) -> Iterator[tuple[
 
 
 def _parts(value: Any) -> dict[str, Any] | None:
-    """Return the fields of an object that the journal can hold."""
+    """Return the fields of an object that the journal can contain."""
     shape = KNOWN.shape(class_of(value))
     if shape is None:
         return None
@@ -88,7 +88,7 @@ def _parts(value: Any) -> dict[str, Any] | None:
 
 
 def _pair(before: Any, after: Any) -> tuple[str, str]:
-    """Return two values as they are shown; of long texts the part where they differ."""
+    """Return two values as they are shown; of long texts the part that differs."""
     if type(before) is str and type(after) is str:
         same = 0
         while same < min(len(before), len(after)) and before[same] == after[same]:

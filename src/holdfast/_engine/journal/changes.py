@@ -39,7 +39,7 @@ from holdfast.errors import KeyConflict
 SPENT_MAX = 2**63 - 1
 """A count stops at the limit of the databases."""
 ALL = "*"
-"""In the place of a question's name: all questions of the run."""
+"""Stands for a question's name: all questions of the run."""
 _KEEPS_OWN_KEY = frozenset({"in_progress", "in_doubt"})
 
 
@@ -53,7 +53,7 @@ class KeyTaken(Refused):
 
 
 class ClaimKey(Change):
-    """Ask for a business key in the transaction of the intent."""
+    """Claim a business key in the transaction of the intent."""
 
     effect: str
     key: str
@@ -105,7 +105,7 @@ class ClaimKey(Change):
 
 
 class SetKey(Change):
-    """Set what became of a key; `result` means the write's last entry holds its result."""
+    """Set the state of a key; `result` means that the write's last entry has its result."""
 
     effect: str
     key: str
@@ -132,7 +132,7 @@ class SetKey(Change):
         return claim.claimed(applied.row)
 
     def changed(self, found: KeyState, row: RunRow) -> KeyState:
-        """Return the key's row after the change. A run changes only keys that it has."""
+        """Return the key's row after the change. A run changes only its own keys."""
         if found.run_no != row.run_no:
             why = f"run {found.run_id!r} has it now ({found.state})"
             raise KeyConflict(self.effect, self.key, why, other_run=found.run_id)
@@ -148,7 +148,7 @@ class SetKey(Change):
 
 
 class TakeMessage(Change):
-    """Make a message of the run's inbox part of its history: the write's entries say what it meant."""
+    """Take a message from the run's inbox into its history; the write's entries describe it."""
 
     message_id: str
 
@@ -164,8 +164,8 @@ class TakeMessage(Change):
 
 
 class PostMessage(Change):
-    """Send a message to another run. A run that has ended does not get it, and one that has a
-    message with this id gets it once."""
+    """Post a message to another run. A run that has ended does not receive it, and a run that has a
+    message with this ID receives it once."""
 
     run_id: str
     message: Message
@@ -192,7 +192,7 @@ class PostMessage(Change):
 
 
 def inbox_lock(namespace: str, run_id: str) -> tuple[str, ...]:
-    """Return the name under which an inbox is locked while a message is put into it."""
+    """Return the lock name of an inbox while a message is posted."""
     return ("inbox", namespace, run_id)
 
 
@@ -235,7 +235,7 @@ RUN_ENDS: tuple[Change, ...] = (CloseQuestion(ALL),)
 
 
 class OpenQuestion(Change):
-    """Show a question of the run to the people who answer."""
+    """Show a question of the run to the people who can answer."""
 
     question: Question
 
@@ -323,12 +323,12 @@ def new_limits(account: Account, before: Account | None) -> Account:
 
 
 class Outdated(Refused):
-    """A value of a memory has another version than the write expects."""
+    """A memory value has a different version than the write expects."""
 
 
 class PutMemo(Change):
-    """Write a value of a memory. With an expected version (`Memo.expected`), the write is refused if
-    the value has another one."""
+    """Write a memory value. With an expected version (`Memo.expected`), the write is refused if the
+    value has a different one."""
 
     memo: Memo
 
@@ -353,12 +353,12 @@ class PutMemo(Change):
 
 
 def memo_lock(namespace: str, memo: Memo) -> tuple[str, ...]:
-    """Return the name under which a value of a memory is locked while it is changed."""
+    """Return the lock name of a memory value while it is changed."""
     return ("memo", namespace, memo.space, memo.key)
 
 
 def next_memo(memo: Memo, before: Memo | None, at_us: int) -> Memo:
-    """Return a value of a memory as it is to be written: with the next version."""
+    """Return a memory value to write, with the next version."""
     version = 1 if before is None else before.version + 1
     return msgspec.structs.replace(memo, version=version, updated_us=at_us, expected=None)
 
@@ -384,5 +384,5 @@ def is_stale(memo: Memo, before_us: int) -> bool:
 
 
 def current_version(memo: Memo | None, at_us: int) -> int:
-    """Return which version a writer must have seen: 0 if there is nothing to be seen."""
+    """Return the version that a writer must have seen; 0 without a value."""
     return memo.version if memo is not None and is_there(memo, at_us) else 0

@@ -45,7 +45,7 @@ _pack_into = msgspec.msgpack.Encoder().encode_into
 
 
 def digest(value: object, known: Known = KNOWN, path: str = "value") -> bytes:
-    """16 bytes that are equal exactly if the values are the same, types included."""
+    """Return 16 bytes that are equal exactly if the values are the same, including their types."""
     return Digester(known).digest(value, path)
 
 
@@ -59,12 +59,12 @@ class Digester:
         try:
             return _hash(self.form(value))
         except (Refused, UnicodeEncodeError, RecursionError) as refused:
-            # Only the writer keeps track of paths; what it refuses too, it refuses with the path.
+            # Only the writer tracks paths, and it refuses the same values with their path.
             Writer(self._known).write(value, path)
             raise NotSerializable(path, str(refused)) from None
 
     def form(self, value: Any) -> bytes:
-        """The canonical form of a value."""
+        """Return the canonical form of a value."""
         kind = class_of(value)
         if kind is str or value is None or kind is bool:
             return _line(value)
@@ -80,7 +80,7 @@ class Digester:
         return self._deeper(value)
 
     def plain_form(self, value: Any) -> bytes:
-        """The form of a value that is known to be plain."""
+        """Return the form of a value that is known to be plain."""
         kind = class_of(value)
         if kind is not dict and kind is not list:
             return _line(value)
@@ -93,13 +93,14 @@ class Digester:
         return _marked("dict", "", *self._items(value, self.plain_form))
 
     def list_form(self, value: list[Any]) -> bytes:
-        """The form of a long plain list. Overridden where earlier digests are remembered."""
+        """Return the form of a long plain list. A subclass overrides this where it caches earlier
+        digests."""
         state = list_state()
         self.extend(state, value)
         return list_end(state)
 
     def extend(self, state: Any, values: list[Any]) -> None:
-        """Let more elements of a plain list into its digest."""
+        """Add more elements of a plain list to its digest."""
         if _NUMBERS.issuperset(map(type, values)):
             state.update(_sorted_json.encode_lines(values))
         else:
@@ -188,14 +189,14 @@ def _marked(tag: str, name: str, *forms: bytes) -> bytes:
 
 
 def seal(prev: bytes, parts: Sequence[int | str | bytes | None]) -> bytes:
-    """The digest of a row, chained to the one before it: over types, lengths and contents.
+    """Return the digest of a row, chained to the previous one: over types, lengths and contents.
 
-    MessagePack is just that: each part with its type and its length, and one form for each value.
+    MessagePack provides that: each part has its type and length, and each value has one form.
     """
     form = bytearray(prev)
     try:
-        _pack_into(parts, form, -1)  # Behind what is there; see to_json.
+        _pack_into(parts, form, -1)  # Behind the existing columns; see to_json.
         return hashlib.blake2b(form, digest_size=DIGEST_BYTES).digest()
     except (OverflowError, UnicodeEncodeError):
-        # Bytes from a damaged file can become such a number or text; no row of ours has them.
+        # Bytes of a damaged file can become such a number or string; no valid row has them.
         return _hash(prev + repr(parts).encode("utf-8", "backslashreplace"))

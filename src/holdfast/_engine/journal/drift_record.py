@@ -16,13 +16,13 @@ from holdfast._engine.journal.entries import Entry, Kind
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One thing that is not as it was when the run recorded it."""
+    """One difference from what the run recorded."""
 
     kind: str
-    """`flow` and `step` (code), `fact` (watched), `expired`, `key`, or the name of a version, such as
-    `model` or `prompt`."""
+    """`flow` and `step` (code), `fact` (a dependency), `expired`, `key`, or the name of a version,
+    such as `model` or `prompt`."""
     name: str
-    """Which one: the name of the flow, the step or the fact."""
+    """The name of the flow, step or dependency."""
     was: str
     now: str
     policy: str
@@ -51,7 +51,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def what_it_is(kind: str, name: str) -> str:
-    """Return how people call what has changed."""
+    """Return the name of a change for people."""
     known = {
         "flow": f"the code of flow {name}",
         "step": f"the code of step {name}",
@@ -95,12 +95,12 @@ class DriftRecord:
         self._decided = False
 
     def claimed(self, entry: Entry) -> None:
-        """A process takes the run up."""
+        """Record that a process claimed the run."""
         self.before, self.previous, self.claim = self.last, self.claim, entry
         self.free, self._decided = self._decided, False
 
     def decided(self, data: Mapping[str, Any]) -> None:
-        """Somebody took the run up again, perhaps with a word on what has changed."""
+        """Record that somebody resumed the run, possibly with a decision about a change."""
         self.accepted.update(data.get("accepted", {}))
         self._decided = "drift" in data
 
@@ -108,7 +108,7 @@ class DriftRecord:
         """Something was found to have changed."""
         self.found_last = data
         for change in changes_of(data):
-            # A result that went bad is accepted for a time, which stands in `accepted` below.
+            # An expired result is accepted for a time, which is in `accepted` below.
             if change.did in ("keep", "redo", "in_doubt") and change.kind != "expired":
                 self.accepted[change.token] = change.now
             if change.did == "fail" and change.kind == "fact":
@@ -121,24 +121,24 @@ class DriftRecord:
 
     @property
     def is_first(self) -> bool:
-        """Whether nobody was at work on the run before the last claim."""
+        """Whether the run had no owner before the last claim."""
         return self.before is None or self.before.kind is Kind.RUN_STARTED
 
     @property
     def was_asked_for(self) -> bool:
-        """Whether the run itself waited for something meanwhile, and was given back for that."""
+        """Whether the run itself waited meanwhile and was released for that."""
         if self.before is None or self.before.kind is not Kind.RUN_WAITING:
             return False
         return self.claim is not None and b'"why":"free"' in self.claim.body
 
     @property
     def length_us(self) -> int:
-        """How long nothing was written, before the last claim."""
+        """How long nothing was written before the last claim."""
         if self.before is None or self.claim is None:
             return 0
         return max(0, self.claim.at_us - self.before.at_us)
 
 
 def changes_of(data: Mapping[str, Any]) -> list[Change]:
-    """Return the changes that an entry tells."""
+    """Return the changes of an entry."""
     return [msgspec.convert(told, Change) for told in data.get("changes", ())]

@@ -64,7 +64,7 @@ class Kind(StrEnum):
 WAIT_BEGINS = frozenset(
     {Kind.TIMER_SET, Kind.SIGNAL_AWAITED, Kind.QUESTION_ASKED, Kind.CHILD_STARTED}
 )
-"""Entries after which a line of the run waits for something outside it."""
+"""Entries after which a branch of the run waits for something outside it."""
 WAIT_ENDS = frozenset(
     {
         Kind.TIMER_FIRED,
@@ -74,15 +74,15 @@ WAIT_ENDS = frozenset(
         Kind.WAIT_TIMED_OUT,
     }
 )
-"""Entries that end such a wait: the outcome of the call that waited."""
+"""Entries that end such a wait: the outcome of the waiting call."""
 
 
 VALUES = frozenset({"args", "input", "result", "value", "state", "raised"})
-"""The fields of an entry's body that hold encoded values; all others are plain facts."""
+"""Fields of an entry's body that contain encoded values; all others are plain facts."""
 
 
 class Draft(msgspec.Struct, gc=False):
-    """An entry before the store has given it its number and its digest."""
+    """An entry before the store numbers and seals it."""
 
     kind: Kind
     at_us: int
@@ -115,11 +115,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def first_seq(self) -> int:
-        """The first sequence number that the row takes."""
+        """The first sequence number of the row."""
         return self.seq if self.started_us is None else self.seq - 1
 
     def data(self) -> dict[str, msgspec.Raw]:
-        """Split the body into its fields without decoding the values in them."""
+        """Split the body into its fields without decoding its values."""
         return _fields.decode(self.body)
 
     def expand(self) -> Iterator[Entry]:
@@ -142,13 +142,13 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def start_of_body(body: bytes) -> bytes:
-    """Return the part of a joined row's body that belongs to the start: its arguments."""
+    """Return the start's part of a joined row's body: its arguments."""
     args = _fields.decode(body).get("args")
     return b"{}" if args is None else b'{"args":' + bytes(args) + b"}"
 
 
 def _end_of_body(body: bytes) -> bytes:
-    """Return the part of a joined row's body that belongs to the outcome."""
+    """Return the outcome's part of a joined row's body."""
     fields = _fields.decode(body)
     fields.pop("args", None)
     return msgspec.json.encode(fields)

@@ -1,7 +1,7 @@
-"""How a history takes in entries: one small function per kind. Pure.
+"""Fold entries into a history: one small function per kind. Pure.
 
-`History` is the fold with its questions; this is how it is made. What is not here, replay does not
-look at.
+`History` answers questions about the fold; this module builds it. Replay does not read facts that
+are missing here.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from holdfast._engine.journal.step_record import Accepted, Record, State, facts
 from holdfast.errors import Corrupt
 
 DOES_NOT_FIT = b'{"why":"does_not_fit"'
-"""How a run is given back by code of another version that could not replay it."""
+"""Why a run is released by code of another version that could not replay it."""
 OTHER_CODE = b'{"why":"other_code"'
-"""How a diverged run is given back for code that has not tried it: old code put back, or repaired."""
+"""Why a diverged run is released for code that has not tried it: restored or repaired code."""
 TRY_AGAIN = b'{"why":"try_again"'
 """The reason with which a diverged run is released to be replayed once more, by any code."""
 
 
 class Folding:
-    """The part of a history that takes in entries."""
+    """The part of a history that folds entries."""
 
     if TYPE_CHECKING:
         run_id: str
@@ -73,7 +73,7 @@ class Folding:
                 f"entry {entry.seq}", run_id=self.run_id, why=f"{entry.step} has an outcome already"
             )
         elif entry.args_digest is not None:
-            record.args_digest = entry.args_digest  # Of the attempt that counts, which is the last.
+            record.args_digest = entry.args_digest  # Of the attempt that counts, the last one.
         record.last_seq = entry.seq
         return record
 
@@ -81,13 +81,13 @@ class Folding:
         self.started = entry
 
     def _run_claimed(self, entry: Entry) -> None:
-        # Only a dead owner proves that its attempts have ended; one that gave the run back may
-        # have left an abandoned thread, and says so in `step_in_doubt`.
+        # Only a dead owner proves that its attempts have ended. One that released the run may have
+        # left an abandoned thread, and records that in `step_in_doubt`.
         proven = f'"why":"{ClaimedBecause.OWNER_DEAD}"'.encode() in entry.body
         self.drift.claimed(entry)
         for record in self.records.values():
             if record.state is State.RUNNING or record.state is State.IN_DOUBT:
-                # The one whose death is proven must be the one that made the attempt.
+                # The proven death must be that of the owner which made the attempt.
                 record.ended = record.ended or (proven and record.lost_us is None)
                 record.lost_us = record.lost_us or entry.at_us
 
@@ -108,7 +108,7 @@ class Folding:
         self.supersede(data)
 
     def supersede(self, data: dict[str, Any]) -> None:
-        """Leave behind what an entry names: it is kept, and never replayed."""
+        """Supersede the records that an entry names: they stay and are never replayed."""
         self.generation = int(data.get("generation", self.generation))
         for path in data.get("loops", ()):
             self.saved.pop(path, None)
@@ -126,7 +126,7 @@ class Folding:
 
     def _change_accepted(self, entry: Entry) -> None:
         if facts(entry).get("exact"):
-            return  # Newer code went on with an older run, and replays all of it as it is.
+            return  # Newer code continued an older run and replays all of it unchanged.
         self._anew()
         self._accept_for(entry)
         self.old.update({key: it for key, it in self.records.items() if not is_undo(key)})
@@ -135,8 +135,8 @@ class Folding:
         self.confirmed = bool(facts(entry).get("confirmed"))
 
     def _accept_for(self, entry: Entry) -> None:
-        """Remember how records are matched by code that nobody has accepted. An acceptance that came
-        to nothing is no ground for the next one."""
+        """Remember how records are matched by code that nobody has accepted. An accepted change
+        that came to nothing does not justify the next one."""
         code, former = facts(entry).get("code"), self.accepted
         if not code:
             self.accepted = None
@@ -154,7 +154,7 @@ class Folding:
         self.decided_seq = entry.seq
         self._live_again(entry)
         self.rollback = entry
-        self.cancel = None  # What was to be cancelled is to be undone.
+        self.cancel = None  # A run that was to be cancelled is to be undone instead.
 
     def _run_cancelled(self, _entry: Entry) -> None:
         self.rollback = None
@@ -202,7 +202,7 @@ class Folding:
 
     def _step_started(self, entry: Entry) -> None:
         record = self._record(entry)
-        if record.state is State.WAITING:  # For an approval: only now it is begun.
+        if record.state is State.WAITING:  # It waited for an approval and begins only now.
             record.first_started_us = entry.at_us
         record.state = State.RUNNING
         record.attempts = entry.attempt
@@ -244,7 +244,8 @@ class Folding:
             record.retry_at_us = data.get("retry_at_us")
 
     def _step_in_doubt(self, entry: Entry) -> None:
-        # When it is found in doubt says nothing of how long an attempt worked whose process died.
+        # The time at which a doubt is found says nothing about how long the dead process's attempt
+        # ran.
         record = self._attempted(entry, died=b'"why":"process_died"' in entry.body)
         record.state = State.IN_DOUBT
         record.doubt = entry
@@ -284,7 +285,7 @@ class Folding:
         self._value_recorded(entry)
 
     def _value_emitted(self, entry: Entry) -> None:
-        # What a flow emits has a place in it; what a step emits belongs to its attempt.
+        # A value that a flow emits has a place in it; one that a step emits belongs to its attempt.
         if entry.position is not None:
             self._value_recorded(entry)
 
@@ -294,7 +295,7 @@ class Folding:
 
     def wait_begun(self, entry: Entry) -> None:
         record = self._record(entry)
-        if record.intent is None:  # An effect that waits for consent to be tried again is not new.
+        if record.intent is None:  # An effect that waits for consent to be retried is not new.
             record.state = State.WAITING
         record.begun = entry
 
@@ -307,7 +308,7 @@ class Folding:
 
 
 def _nothing(_history: Folding, _entry: Entry) -> None:
-    """Entries that replay does not look at."""
+    """Entries that replay ignores."""
 
 
 FOLD: dict[Kind, Callable[[Folding, Entry], None]] = {
@@ -315,4 +316,4 @@ FOLD: dict[Kind, Callable[[Folding, Entry], None]] = {
     **dict.fromkeys(WAIT_BEGINS, Folding.wait_begun),
     **dict.fromkeys(WAIT_ENDS, Folding.wait_ended),
 }
-"""How each kind is taken in."""
+"""The fold function of each kind."""

@@ -57,7 +57,7 @@ _BESIDE_STEPS = frozenset(
         Kind.CHANGE_ACCEPTED,
     }
 )
-"""Entries that tell what became of the other run, and nothing of a call."""
+"""Entries about the other run's life, not about a call."""
 _GIVEN = frozenset(
     {
         Kind.STEP_COMPLETED,
@@ -71,7 +71,7 @@ _GIVEN = frozenset(
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Entries of one run that a fork borrows: up to a number, but for those that are skipped."""
+    """Entries of one run that a fork borrows: up to a number, without the skipped ones."""
 
     run: str
     seq: int
@@ -91,9 +91,9 @@ class Facts(msgspec.Struct):
     differences: list[str]
     """Values that the fork got in place of recorded ones: its input, results, the state of a loop."""
     repeats: list[str]
-    """Effects of the other run that somebody accepted to have executed again."""
+    """Effects of the other run that somebody confirmed to execute again."""
     given: str
-    """A digest of what was given, to tell the same fork from another."""
+    """A digest of the changed values, to recognize the same fork."""
     results: list[tuple[str, msgspec.Raw]] = []
     states: list[tuple[str, int, msgspec.Raw]] = []
     """Pairs and triples, and not objects: a step may be called `list`, and such a name marks a reference
@@ -106,11 +106,11 @@ class Borrowed(msgspec.Struct):
     facts: Facts
     at_us: int
     parts: list[tuple[Part, int, list[Entry]]]
-    """Each with what its numbers were moved by."""
+    """Each with the offset of its numbers."""
 
 
 def read(run_id: str, entry: Entry | None) -> Facts:
-    """Return what the second entry of a fork says."""
+    """Return the body of a fork's second entry."""
     if entry is None or entry.kind is not Kind.RUN_FORKED:
         raise Corrupt("entry 2", run_id=run_id, why="a fork has run_forked there")
     return msgspec.json.decode(entry.body, type=Facts)
@@ -138,7 +138,7 @@ def fold(
     gaps: bool = False,
     empty: History | None = None,
 ) -> History:
-    """Fold a run's entries, behind what it borrows if it is a fork; into `empty`, if it is given."""
+    """Fold a run's entries, after what it borrows if it is a fork; into `empty`, if given."""
     history = empty or History(run_id)
     if borrowed is not None:
         _begin(history, borrowed)
@@ -146,7 +146,7 @@ def fold(
 
 
 def _begin(history: History, borrowed: Borrowed) -> None:
-    """Take in what a fork has before it has written anything."""
+    """Fold what a fork has before its own first entry."""
     history.status = Status.RUNNING
     for _, _, entries in borrowed.parts:
         for entry in entries:
@@ -166,7 +166,7 @@ def _begin(history: History, borrowed: Borrowed) -> None:
 
 
 def _give(history: History, key: str, node: bytes, at_us: int) -> None:
-    """Put a result in the place of the recorded one."""
+    """Replace a recorded result by a given one."""
     record = history.records.get(key)
     if record is None:
         record = history.records[key] = Record(key, None, None, 0, at_us, ended_us=at_us)
@@ -187,23 +187,23 @@ def _made(kind: Kind, step: str, body: bytes, at_us: int) -> Entry:
 
 
 class Cut(msgspec.Struct):
-    """Where a fork leaves the other run: what stood there then, and what came after."""
+    """Where a fork leaves the other run: the history before that place, and after it."""
 
     step: str
     seq: int
     """The number of the first entry that is left behind."""
     past: History
-    """The other run, as it stood before that entry."""
+    """The other run's history before that entry."""
     kept: dict[str, Record]
     """Calls whose outcomes the fork borrows."""
     whole: History
-    """The other run, as it is now."""
+    """The other run's history now."""
     lent: Borrowed | None
     """The entries before that one that the origin has borrowed itself."""
 
     @property
     def loop(self) -> tuple[str, int] | None:
-        """The innermost loop in which the place lies, and its turn."""
+        """The innermost loop around the place, and its turn."""
         parts = scope_of(self.step).split("/")
         for at in range(len(parts), 0, -1):
             name, bracket, turn = parts[at - 1].rpartition("[")
@@ -261,7 +261,7 @@ def _unknown(whole: History, key: str, what: str, borrowed: Borrowed | None) -> 
 
 
 def _cut(borrowed: Borrowed, first: Record) -> Borrowed:
-    """Return what a fork borrows, as far as it stands before a place."""
+    """Return what a fork borrows from before a place."""
     if first.first_seq > 0:
         return borrowed
     parts = [
@@ -314,7 +314,7 @@ def check_replaceable(cut: Cut, key: str) -> None:
 
 
 def parts_of(cut: Cut, entries: Sequence[Entry]) -> list[Part]:
-    """Return the parts of a fork of this run: only what is needed is ever loaded."""
+    """Return the parts of a fork of this run; only needed entries are ever loaded."""
     saved = {entry.seq for loop, entry in cut.past.saved.items() if not is_replaced(loop, cut.past)}
     parts: list[Part] = []
     for part, offset, lent in () if cut.lent is None else cut.lent.parts:
@@ -353,8 +353,8 @@ def _between(last: int, kept: Iterable[tuple[int, int]]) -> list[tuple[int, int]
 
 
 def states_at(past: History) -> list[str]:
-    """Return the loops whose states come along, each with the turn that begins with it. The turns
-    before that are in them, and are not called again."""
+    """Return the loops whose states the fork borrows, each with the turn that begins with it.
+    Earlier turns are contained in the state and are not called again."""
     return [
         f"{loop}[{facts(saved).get('turn', 0)}]"
         for loop, saved in past.saved.items()
@@ -363,7 +363,7 @@ def states_at(past: History) -> list[str]:
 
 
 def inherited(cut: Cut) -> tuple[list[tuple[str, msgspec.Raw]], list[tuple[str, int, msgspec.Raw]]]:
-    """Return the results and states that were given to the other run and still count."""
+    """Return the given results and states of the other run that still count."""
     if cut.lent is None:
         return [], []
     results = [

@@ -23,7 +23,7 @@ __all__ = ["OUTCOMES", "Divergence", "History", "Record", "State"]
 
 
 class Divergence(Exception):
-    """The flow asked for something else than what the journal has at this place."""
+    """The flow makes a different call than the journal has at this place."""
 
     def __init__(self, step: str, expected: str, found: str, other: Record | None = None) -> None:
         super().__init__(f"the journal has {expected}, the flow now calls {found}")
@@ -31,11 +31,11 @@ class Divergence(Exception):
         self.expected = expected
         self.found = found
         self.other = other
-        """The record of this very call, if only its arguments are others."""
+        """The record of this very call, if only its arguments differ."""
 
 
 class History(Folding):
-    """All that replay needs to know of a run."""
+    """Everything that replay needs to know about a run."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -47,10 +47,10 @@ class History(Folding):
         self.old: dict[str, Record] = {}
         """Records from before an accepted change: matched by key alone."""
         self.accepted: Accepted | None = None
-        """The last change that was accepted, if it is known for which code."""
+        """The last accepted change, if the code that it was accepted for is known."""
         self.saved: dict[str, Entry] = {}
         self.lent: dict[str, Entry] = {}
-        """Of a fork: the states of loops that it borrowed, or was given."""
+        """Of a fork: the states of loops that it borrowed or was given."""
         self.origin: str | None = None
         """Of a fork: the run that it came from."""
         self.superseded: list[Record] = []
@@ -60,7 +60,7 @@ class History(Folding):
         self.unfit: dict[str, Entry] = {}
         """The code that could not replay it since the last decision, by version and fingerprint."""
         self.tried: list[str] = []
-        """The same, with what did not fit because of a class or of a name: see `upgrades.mark`."""
+        """The same, with what did not fit because of a class or a name: see `upgrades.mark`."""
         self.again: Entry | None = None
         """The last entry that released it for code that had not tried it."""
         self.cancel: Entry | None = None
@@ -69,18 +69,18 @@ class History(Folding):
         self.over = False
         """Whether the run has ended, as far as it was read."""
         self.closed = False
-        """Whether it is only replayed: a block that has completed, and is entered again."""
+        """Whether it is only replayed: a completed block that is entered again."""
         self.reborn: Entry | None = None
         """The last entry that resumed it after its end."""
         self.decided_seq = 0
-        """Where somebody last decided how the run goes on; a snapshot must not hide it."""
+        """The last decision about the run; a snapshot must not hide it."""
         self.rollback: Entry | None = None
         """The requested rollback, where the run is only resumed to undo its effects."""
         self.confirmed = False
         """Whether somebody accepted that recorded effects are no longer called."""
         self.drift = DriftRecord()
         self.differing: set[str] = set()
-        """Calls of a fork whose arguments are others than those of the outcome that it borrowed."""
+        """Calls of a fork whose arguments differ from those of the borrowed outcome."""
         self._reach: Reach | None = None
 
     @classmethod
@@ -92,7 +92,7 @@ class History(Folding):
         gaps: bool = False,
         onto: History | None = None,
     ) -> History:
-        """Fold entries in order; with `gaps`, ranges between snapshots may be left out. `onto` is
+        """Fold entries in order. With `gaps`, ranges between snapshots may be missing. `onto` is
         what a fork borrows from another run."""
         history = onto or cls(run_id)
         for entry in entries:
@@ -102,7 +102,7 @@ class History(Folding):
         return history
 
     def add(self, entry: Entry) -> None:
-        """Take in the next entry."""
+        """Fold the next entry."""
         try:
             self.status = next_status(self.status, entry.kind)
         except AssertionError as error:
@@ -150,8 +150,8 @@ class History(Folding):
         return record
 
     def _elsewhere(self, key: str, position: int) -> Record | None:
-        """Nothing is recorded at this place. A call behind an accepted change finds its older
-        record by key alone; else a record under this key means that the call was moved."""
+        """Handle a place without a record. A call behind an accepted change finds its older record
+        by key alone; otherwise a record under this key means that the call was moved."""
         if key in self.old:
             return self.old[key]
         moved = self.records.get(key)
@@ -160,16 +160,16 @@ class History(Folding):
         return None
 
     def _whatever(self, record: Record, args_digest: bytes | None) -> Record:
-        """A record that is matched by key alone is given whatever the arguments are; where they are
-        others than those of the run that it was borrowed from, that is remembered."""
+        """Return a record that is matched by key alone, whatever the arguments; remember it if they
+        differ from those of the run that it was borrowed from."""
         known = None not in (args_digest, record.args_digest)
         if record.borrowed and known and record.args_digest != args_digest:
             self.differing.add(record.key)
         return record
 
     def is_read_by(self, code: str) -> None:
-        """Take note of the code that replays it. A change that was accepted for other code, which has
-        not gone on with it, is no change that was accepted for this one."""
+        """Note the code that replays the run. A change that was accepted for other code, which has
+        not continued the run, is not accepted for this one."""
         accepted = self.accepted
         if accepted is None or accepted.code == code or accepted.is_used(self.records.values()):
             return
@@ -188,7 +188,7 @@ class History(Folding):
         return key
 
     def match_quietly(self, key: str, position: int | None) -> Record | None:
-        """Return the record of a call if it has one; says nothing of what does not fit."""
+        """Return the record of a call if it has one, without checking that it fits."""
         try:
             return self.match(key, position, None)
         except Divergence:
@@ -200,8 +200,8 @@ class History(Folding):
         return sum(record.has_outcome for record in (*missed, *old))
 
     def unconsumed(self, consumed: set[str]) -> tuple[list[Record], list[Record]]:
-        """Return the records that a flow which has ended never asked for: those that it should
-        have met, and those from before an accepted change."""
+        """Return the records that a finished flow never asked for: those that it should have
+        reached, and those from before an accepted change."""
         passed = self.passed()
 
         def is_left_out(record: Record) -> bool:
@@ -211,7 +211,7 @@ class History(Folding):
         return missed, [record for record in self.old.values() if is_left_out(record)]
 
     def passed(self) -> Callable[[str], bool]:
-        """Return what says of a step key whether it lies in a turn of a loop that is over."""
+        """Return a function that tells whether a step key lies in a finished turn of a loop."""
         turns = [(f"{loop}[", _turn(entry)) for loop, entry in self.saved.items()]
 
         def is_over(key: str) -> bool:
@@ -231,7 +231,7 @@ class History(Folding):
         return self._reach.beyond(path, position, consumed)
 
     def open_doubts(self) -> list[Record]:
-        """Return the effects that were started and whose outcome is not known."""
+        """Return the effects that started and have no known outcome."""
         return [record for record in self.records.values() if record.is_in_doubt]
 
 
@@ -242,9 +242,9 @@ def _turn(saved: Entry) -> int:
 class Reach:
     """Whether anything is recorded behind a place of the flow.
 
-    A place is a scope (one branch at one turn) and a position in it. What is recorded in parallel
-    branches says nothing about it; what is recorded behind the loop or the branches in which it lies
-    does, because the flow came to that only when it had left this place behind.
+    A place is a scope (one branch in one turn) and a position in it. Records in parallel branches
+    do not count; records behind the enclosing loop or branches do, because the flow reaches them
+    only after it has left this place.
     """
 
     def __init__(self, history: History) -> None:
@@ -266,7 +266,7 @@ class Reach:
                 return True
             if not path:
                 return False
-            # On to the place of the loop or of the branches that this scope belongs to.
+            # Continue with the place of the loop or branches that this scope belongs to.
             opener = self._records.get(path.rpartition("[")[0])
             if opener is None or opener.position is None:
                 return False

@@ -43,7 +43,7 @@ class HeldReason(StrEnum):
 
 
 class ClaimedBecause(StrEnum):
-    """Why a run could be claimed: what is known of the owner before."""
+    """Why a run could be claimed: what is known about its former owner."""
 
     STARTED = "started"
     FREE = "free"
@@ -69,12 +69,12 @@ TABLE: dict[Kind, tuple[frozenset[Status | None], Status]] = {
     Kind.RUN_WAITING: (frozenset({Status.RUNNING, Status.WAITING}), Status.WAITING),
     Kind.RUN_RELEASED: (_OPEN, Status.QUEUED),
     Kind.RUN_HELD: (_OPEN | {Status.FAILED}, Status.HELD),
-    # A running run is taken up anew where it was rolled back to a step: the next generation.
+    # A running run that is rolled back to a step enters its next generation.
     Kind.RUN_RESUMED: (frozenset({Status.FAILED, Status.HELD, Status.RUNNING}), Status.QUEUED),
     Kind.RUN_COMPLETED: (_LIVE, Status.COMPLETED),
     Kind.RUN_FAILED: (_LIVE, Status.FAILED),
     Kind.RUN_CANCELLED: (_OPEN | {Status.FAILED}, Status.CANCELLED),
-    # Somebody wants what the run did undone: it is taken up once more, for that.
+    # A rollback was requested: the run is taken up once more for that.
     Kind.ROLLBACK_REQUESTED: (
         _OPEN | {Status.FAILED, Status.COMPLETED, Status.CANCELLED},
         Status.QUEUED,
@@ -87,11 +87,11 @@ STEP_KINDS_WAKE = (
     frozenset({Kind.STEP_STARTED, Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.SKIPPED_DUPLICATE})
     | WAIT_ENDS
 )
-"""An entry of a step that works again, or of what was waited for, ends a wait."""
+"""An entry of a working step, or of an ended wait, ends the waiting."""
 
 
 def next_status(status: Status | None, kind: Kind) -> Status:
-    """Return the status after an entry of this kind; an illegal one is a bug of ours."""
+    """Return the status after an entry of this kind; an illegal one is a bug of Holdfast."""
     rule = TABLE.get(kind)
     if rule is None:
         assert status is not None, f"{kind} before run_started"

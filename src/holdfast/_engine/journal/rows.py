@@ -1,9 +1,9 @@
 """The row of a run beside its journal, and how one write changes it. Pure.
 
 `runs` has one mutable row per run, sealed by its own digest. Every write of every store goes
-through `apply`: it numbers and chains the new entries and derives the next row from them, so
-that the journal and the row cannot change apart. Stores update a row only if it is as the writer read
-it (optimistic locking).
+through `apply`: it numbers and chains the new entries and derives the next row from them, so the
+journal and the row cannot disagree. Stores update a row only if it is unchanged since it was read
+(optimistic locking).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ GENESIS = bytes(16)
 """The digest before the first entry of a run."""
 SEQ_BITS = 32
 SEQ_MASK = (1 << SEQ_BITS) - 1
-"""A message is numbered by its run and its place in the inbox: `run_no << SEQ_BITS | number`."""
+"""A message's number: its run and its place in the inbox, `run_no << SEQ_BITS | number`."""
 NO_SKIPS = "[]"
-"""The ranges that a resume leaves out (`RunRow.skips`, JSON), for a run that has none."""
+"""The ranges that a resume leaves out (`RunRow.skips`, JSON), for a run without any."""
 
 
 class RunRow(msgspec.Struct, gc=False):
-    """The mutable row of one run: who may act next, and how far it is."""
+    """The mutable row of one run: who may write next, and how far the run is."""
 
     run_no: int
     namespace: str
@@ -62,30 +62,30 @@ class RunRow(msgspec.Struct, gc=False):
     priority: int | None = None
     limit_key: str | None = None
     heard: int | None = None
-    """The number of the newest message that the run had looked at when it went to wait: only a
-    later one wakes it."""
+    """The number of the newest message that the run had seen when it began to wait: only a later
+    one wakes it."""
     parent: str | None = None
-    """The run id of the run that started this one."""
+    """The ID of the run that started this one."""
     root: str | None = None
     """The run id at the top of a family: whose account they all spend from. None: this run's own."""
     origin: str | None = None
-    """Of a fork, JSON: `run`, the run id that it came from, and `base`, from which number on its
-    chunks are its own; those below are the other run's."""
+    """Of a fork, JSON: `run`, the ID of its origin, and `base`, the first number of its own chunks;
+    lower ones are the origin's."""
     deleted_us: int | None = None
-    """When its journal was removed. The row stays, so that the id is not given again."""
+    """When its journal was deleted. The row stays, so that the ID is not used again."""
     digest: bytes = b""
 
     def sealed(self) -> RunRow:
-        """Return this row with the digest over all its columns set."""
+        """Return this row with the digest over all its columns."""
         self.digest = self.expected_digest()
         return self
 
     def expected_digest(self) -> bytes:
-        """Return the digest that the columns ask for.
+        """Return the digest of the columns.
 
-        Columns that came later are None where they are not used, and None at the end is left out:
-        a row keeps its digest when a new version adds a column, and an older version can still
-        read and write every run that does not use it.
+        Columns of later versions are None where they are not used, and trailing None values are
+        left out. A row therefore keeps its digest when a new version adds a column, and an older
+        version can read and write every run that does not use it.
         """
         columns = msgspec.structs.astuple(self)[:-1]
         end = len(columns)
@@ -94,15 +94,15 @@ class RunRow(msgspec.Struct, gc=False):
         return seal(GENESIS, columns[:end])
 
     def check(self) -> RunRow:
-        """Raise `Corrupt` if the row is not what was written."""
+        """Raise `Corrupt` if the row differs from what was written."""
         if self.digest != self.expected_digest():
             raise Corrupt("its row in runs", run_id=self.run_id, why="the digest does not match")
         return self
 
 
 def etag_of(row: RunRow) -> str:
-    """Return the version of a run that a decision is made on. A run at work writes all the time: only
-    its status and generation count; of one that stands still, every entry does."""
+    """Return the version of a run that a decision refers to. A running run writes all the time, so
+    only its status and generation count; of any other run, every entry does."""
     etag = f"{row.status}.{row.generation}"
     if row.status in (Status.QUEUED, Status.RUNNING):
         return etag
@@ -110,7 +110,7 @@ def etag_of(row: RunRow) -> str:
 
 
 OPEN_KEYS = frozenset({"in_progress", "in_doubt"})
-"""States of a business key in which nobody knows yet whether its effect happens."""
+"""States of a business key in which its effect may or may not have happened."""
 
 
 class KeyState(msgspec.Struct, gc=False):
@@ -130,16 +130,16 @@ class KeyState(msgspec.Struct, gc=False):
     digest: bytes = b""
 
     def sealed(self) -> KeyState:
-        """Return this row with its digest set."""
+        """Return this row with its digest."""
         self.digest = self.expected_digest()
         return self
 
     def expected_digest(self) -> bytes:
-        """Return the digest that the columns ask for."""
+        """Return the digest of the columns."""
         return seal(GENESIS, msgspec.structs.astuple(self)[:-1])
 
     def check(self) -> KeyState:
-        """Raise `Corrupt` if the row is not what was written."""
+        """Raise `Corrupt` if the row differs from what was written."""
         if self.digest != self.expected_digest():
             raise Corrupt(
                 f"key {self.key!r} of {self.effect}",
@@ -150,7 +150,7 @@ class KeyState(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """One row of a run's inbox: something said to a run that another process owns."""
+    """One row of a run's inbox: a message to a run that another process owns."""
 
     message_id: str
     kind: str
@@ -158,7 +158,7 @@ class Message(msgspec.Struct, gc=False):
     at_us: int
     body: bytes
     number: int = 0
-    """Its number in the inbox, from 1 on, as the store gave it."""
+    """Its number in the inbox, from 1 on, assigned by the store."""
 
 
 class MessageRow(msgspec.Struct, gc=False):
@@ -175,12 +175,12 @@ class MessageRow(msgspec.Struct, gc=False):
     digest: bytes = b""
 
     def sealed(self) -> MessageRow:
-        """Return this row with its digest set."""
+        """Return this row with its digest."""
         self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
         return self
 
     def message(self) -> Message:
-        """Return what was posted."""
+        """Return the message."""
         number = self.id & SEQ_MASK
         return Message(self.message_id, self.kind, self.actor, self.at_us, self.body, number)
 
@@ -215,7 +215,7 @@ class Account(msgspec.Struct, gc=False):
 
 
 class Memo(msgspec.Struct, gc=False):
-    """One durable value outside any journal: key/value in a space, with a version that grows."""
+    """One durable value outside any journal: key and value in a space, with a growing version."""
 
     space: str
     key: str
@@ -223,11 +223,11 @@ class Memo(msgspec.Struct, gc=False):
     """JSON of the codec; None: it was removed."""
     expires_us: int | None = None
     version: int = 0
-    """As the store counted it: 1 is the first."""
+    """Assigned by the store; 1 is the first."""
     updated_us: int = 0
     run_id: str | None = None
     expected: int | None = None
-    """As part of a write, not stored: which version it must have (0: none), else the whole write is
+    """In a write, not stored: the version that it must have (0: none), otherwise the whole write is
     refused."""
 
 
@@ -244,8 +244,8 @@ class Lease(msgspec.Struct):
 
 
 class View(Protocol):
-    """The rows beside runs, as one transaction sees them: what its writes have made of them so far,
-    over what the store holds."""
+    """The rows beside runs as one transaction sees them: the changes of its writes so far, over the
+    rows of the store."""
 
     def find(self, table: str, *at: Any) -> Any:
         """Return the row of a table at this place, or None."""
@@ -257,11 +257,11 @@ class View(Protocol):
 
 
 class Change(msgspec.Struct, gc=False):
-    """One thing that a transaction changes beside its run's journal and row. It is data; its class
-    says how it is locked, decided, masked and announced, and all stores do as it says."""
+    """One change of a transaction beside its run's journal and row. It is data: its class defines
+    how all stores lock, decide, mask and announce it."""
 
     rank: ClassVar[int]
-    """The order in which the changes of a write are decided, and refuse it."""
+    """The order in which the changes of a write are decided, and may refuse it."""
     notifies: ClassVar[bool] = False
     """Whether processes that wait for a change of the store are woken by it."""
     is_read_back: ClassVar[bool] = False
@@ -269,7 +269,7 @@ class Change(msgspec.Struct, gc=False):
 
     @property
     def may_refuse(self) -> bool:
-        """Whether the whole write is refused if others were first."""
+        """Whether the whole write is refused if another write came first."""
         return False
 
     def lock(self, namespace: str) -> tuple[str, ...] | None:
@@ -277,19 +277,18 @@ class Change(msgspec.Struct, gc=False):
         return None
 
     def decide(self, view: View, applied: Applied, now_us: int) -> Refused | None:
-        """Put what becomes of the rows, or say why the write is refused. Pure but for the view."""
+        """Put the new rows, or return why the write is refused. Pure except for the view."""
         raise NotImplementedError
 
     def mask(self, masked: Callable[[bytes], bytes]) -> None:
-        """Mask the secrets in the texts that it stores."""
+        """Mask the secrets in the strings that it stores."""
 
 
 C = TypeVar("C", bound=Change)
 
 
 class Refused(msgspec.Struct):
-    """A write was refused by one of its changes, which has an outcome of its own for it. Zero rows
-    were changed."""
+    """One of its changes refused the write, with its own outcome. No row was changed."""
 
 
 class Write(msgspec.Struct):
@@ -299,12 +298,12 @@ class Write(msgspec.Struct):
     drafts: list[Draft]
     chunks: list[tuple[int, bytes]] = []
     row: dict[str, Any] = {}
-    """Columns of the run's row that no entry says."""
+    """Columns of the run's row that no entry determines."""
     changes: Sequence[Change] = ()
 
     @property
     def may_be_refused(self) -> bool:
-        """Whether it asks for something that others may have taken meanwhile."""
+        """Whether it asks for something that another run may have taken meanwhile."""
         return any(change.may_refuse for change in self.changes)
 
     def of(self, kind: type[C]) -> list[C]:
@@ -339,11 +338,11 @@ GIVES_BACK = frozenset(
         Kind.ROLLBACK_REQUESTED,
     }
 )
-"""Entries after which nobody owns the run."""
+"""Entries after which the run has no owner."""
 BESIDE = frozenset({Kind.VALUE_EMITTED, Kind.SCOPE_OPENED})
-"""Entries that are at a step's place without being one."""
+"""Entries at a step's place that are not the step's."""
 DONE = frozenset({Kind.STEP_COMPLETED, Kind.SKIPPED_DUPLICATE})
-"""Entries that a step of the run is done with."""
+"""Entries that finish a step of the run."""
 BRINGS_ON = frozenset(
     {
         Kind.STEP_COMPLETED,
@@ -356,21 +355,22 @@ BRINGS_ON = frozenset(
     }
     | WAIT_ENDS
 )
-"""Entries that show that the run is no poison: the claim counter starts again."""
+"""Entries that show that the run is no poison pill: the claim counter restarts."""
 NO_PROGRESS = b'{"why":"store error"'
-"""But a run that is given back because it could not write may be the cause of that itself."""
+"""A run that is released because it could not write may itself be the cause, so this does not
+count."""
 
 
 def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
-    """Number and chain the drafts, and derive the next row. The given row is left as it is.
+    """Number and chain the new entries, and derive the next row. The given row stays unchanged.
 
-    Times along a journal never decrease: an entry has the time of the one before it if the clock of
-    its writer is behind. When a step began (`started_us`) stays as it was measured.
+    Times along a journal never decrease: an entry has the time of the previous one if its writer's
+    clock is behind. The start of a step (`started_us`) stays as measured.
     """
     new = msgspec.structs.replace(row)
     entries: list[Entry] = []
     for draft in write.drafts:
-        if draft.at_us < new.updated_us:  # A clock that is behind, or a line that wrote later.
+        if draft.at_us < new.updated_us:  # A clock that is behind, or a branch that wrote later.
             draft = msgspec.structs.replace(draft, at_us=new.updated_us)  # noqa: PLW2901
         seq = new.last_seq + (1 if draft.started_us is None else 2)
         entry = Entry(
@@ -408,7 +408,7 @@ def entry_digest(prev: bytes, run_id: str, seq: int, entry: Draft | Entry) -> by
 
 
 def _sealed_parts(run_id: str, seq: int, entry: Draft | Entry) -> tuple[Any, ...]:
-    """Return what the digest of an entry covers."""
+    """Return the fields that an entry's digest covers."""
     return (
         run_id,
         seq,

@@ -15,19 +15,19 @@ from holdfast._engine.values.masks import holds_secret, masked
 from holdfast.errors import UsageError
 
 APPROVE = "approve:"
-"""How the name of a question begins that asks for an approval; the rest is the step key."""
+"""The prefix of an approval question's name; the rest is the step key."""
 RUN_ID_MAX_CHARS = 200
 NAME_MAX_CHARS = 200
 STEP_KEY_MAX_CHARS = 200
 CHILD_SEPARATOR = "::"
-"""Stands in derived ids (child runs, ticks of schedules), and is refused in ids of users."""
+"""Part of derived IDs (child runs, ticks of schedules), and refused in users' IDs."""
 
 _RESERVED_IN_NAMES = set("/#[]:")
 _MARKER = "patched::"
 
 
 def check_run_id(run_id: object) -> str:
-    """Return the run id, or raise a UsageError that says what is wrong with it."""
+    """Return the run ID, or raise a UsageError that names the problem."""
     if not isinstance(run_id, str) or type(run_id) is not str:
         raise UsageError(
             f"a run id is a str, not {type(run_id).__name__} ({run_id!r:.80}); "
@@ -51,7 +51,7 @@ def check_name(what: str, name: object) -> str:
 
 
 def check_label(what: str, text: object) -> str:
-    """Return a short text that names something besides steps and flows, or raise a UsageError."""
+    """Return the short name of anything besides steps and flows, or raise a UsageError."""
     if not isinstance(text, str):
         raise UsageError(f"{what} is a str, not {type(text).__name__}")
     _check_text(what, text, NAME_MAX_CHARS)
@@ -90,7 +90,7 @@ def checked_tags(tags: dict[str, str]) -> dict[str, str]:
 
 def quoted(step_key: object) -> str:
     """Return an explicit step key in a form that cannot be mistaken for a path. A long one (models
-    make up ids of any length) is cut, and a digest of the whole stands for the rest."""
+    make up IDs of any length) is cut, and a digest of the whole replaces the rest."""
     if not isinstance(step_key, str) or not step_key:
         raise UsageError(f"step_key= is a non-empty str, not {step_key!r:.80}")
     if len(step_key) > STEP_KEY_MAX_CHARS:
@@ -114,7 +114,7 @@ def is_marker(step: str) -> bool:
 
 
 class Scope:
-    """One line of calls: gives out step keys and positions in the order of the calls."""
+    """One branch of calls: assigns step keys and positions in the order of the calls."""
 
     __slots__ = ("_seen", "path", "position")
 
@@ -139,7 +139,7 @@ class Scope:
         return self.whole(name if count == 1 else f"{name}#{count}")
 
     def whole(self, key: str) -> str:
-        """Return a key of this scope with the path before it."""
+        """Return a key of this scope with its path."""
         return f"{self.path}/{key}" if self.path else key
 
 
@@ -154,8 +154,8 @@ def name_of(step: str) -> str:
 
 
 def undo_key(step: str, generation: int) -> str:
-    """Return the step key under which an effect of a generation is taken back; no other step can
-    have it, since a scope of calls always has a number in brackets."""
+    """Return the step key of the undo of an effect in a generation; no other step can have it,
+    because a scope of calls always has a number in brackets."""
     return f"undo/{step}" if generation == 1 else f"undo[{generation}]/{step}"
 
 
@@ -165,8 +165,7 @@ def is_undo(step: str) -> bool:
 
 
 def told_name(name: str, step: str) -> str:
-    """Return what a step is called where steps are counted by name: to take an effect back is not
-    to do it."""
+    """Return a step's name for statistics by name: an undo is not counted as its effect."""
     return f"{name}.undo" if is_undo(step) else name
 
 
@@ -208,7 +207,7 @@ def rendered_key(template: str, arguments: Mapping[str, object], effect: str) ->
 
 
 def checked_business_key(key: object, effect: str) -> str:
-    """Return a business key that is fit to be stored and sent."""
+    """Return a business key that can be stored and sent."""
     if not isinstance(key, str) or not key:
         raise UsageError(f"the key of {effect} must be a non-empty str, not {key!r:.80}")
     _check_text(f"the key of {effect}", key, RUN_ID_MAX_CHARS)

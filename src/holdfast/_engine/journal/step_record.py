@@ -69,20 +69,20 @@ class Record(msgspec.Struct):
     settled: Entry | None = None
     """The actor that settled it, unless it was started again since."""
     worked_us: int | None = None
-    """How long its attempts were at work, as far as that is known."""
+    """How long its attempts worked, as far as that is known."""
     doubt: Entry | None = None
     failure: Entry | None = None
     """The last failed attempt."""
     progress: Entry | None = None
     begun: Entry | None = None
-    """Of a wait: the entry that says what is waited for, and until when."""
+    """Of a wait: the entry with its subject and its end time."""
     ended: bool = False
     """Whether the attempt that left a doubt is known to have ended."""
     lost_us: int | None = None
-    """When the run was taken from the owner that left the doubt."""
+    """When the owner that left the doubt lost the run."""
     degraded: bool = False
     borrowed: bool = False
-    """Whether it is another run's, which this one was forked from: never executed or undone here."""
+    """Whether it belongs to another run, the origin of this fork: never executed or undone here."""
 
     @property
     def effect(self) -> bool:
@@ -95,7 +95,7 @@ class Record(msgspec.Struct):
         return self.effect and self.intent is not None and b'"transaction":true' in self.intent.body
 
     def shown_key(self) -> str | None:
-        """Return the idempotency key that the journal says was shown to the other side."""
+        """Return the recorded idempotency key that the other side has seen."""
         for entry in (self.intent, self.doubt):
             if entry is not None and b'"key":' in entry.body:
                 key = facts(entry).get("key")
@@ -104,7 +104,7 @@ class Record(msgspec.Struct):
 
     @property
     def keeps_place(self) -> bool:
-        """Whether it is no step, but the place of a loop or of branches."""
+        """Whether it is no step but the place of a loop or of branches."""
         return self.outcome is not None and self.outcome.kind is Kind.SCOPE_OPENED
 
     @property
@@ -115,7 +115,7 @@ class Record(msgspec.Struct):
 
     @property
     def was_given(self) -> bool:
-        """Whether a person gave its result to a fork; it is of any sort."""
+        """Whether a person gave its result to a fork; it fits any sort."""
         return self.borrowed and self.outcome is not None and self.outcome.seq == 0
 
     @property
@@ -125,18 +125,18 @@ class Record(msgspec.Struct):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it is an effect that was started and whose outcome is not known."""
+        """Whether it is an effect that started and has no known outcome."""
         return self.state is State.IN_DOUBT or (self.effect and self.state is State.RUNNING)
 
     @property
     def is_unsaid(self) -> bool:
-        """Whether it is a plain step that was tried and has no outcome: a call with other arguments
-        contradicts nothing."""
+        """Whether it is a plain step that was tried and has no outcome: a call with different
+        arguments contradicts nothing."""
         return self.state in UNSAID and not self.effect
 
 
 class Accepted(msgspec.Struct):
-    """A change that somebody accepted, and how records were matched before."""
+    """An accepted change, and how records were matched before."""
 
     code: str
     """Version and fingerprint of the code that it was accepted for."""
@@ -160,7 +160,7 @@ _decoder = msgspec.json.Decoder()
 
 
 def facts(entry: Entry) -> dict[str, Any]:
-    """Return the body of an entry as plain JSON data; values in it stay encoded."""
+    """Return an entry's body as plain JSON data; values in it stay encoded."""
     data: dict[str, Any] = _decoder.decode(entry.body)
     return data
 

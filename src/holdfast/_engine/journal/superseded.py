@@ -1,7 +1,7 @@
 """Records that a failed run leaves behind when it is resumed. Pure.
 
-What a fork borrowed happened in another run and is not left behind: only the failure itself is, and
-a watched fact that is not as it was, with what was made of it.
+Borrowed records of a fork belong to another run and are not superseded. The exceptions are the
+failure itself, and a changed dependency with the records that depend on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _decoder = msgspec.json.Decoder()
 
 
 def escaped(error: BaseException) -> list[str]:
-    """Return the steps whose failures are in an exception: causes, contexts and groups."""
+    """Return the steps whose failures an exception contains: causes, contexts and groups."""
     found: list[str] = []
     seen: set[int] = set()
     queue: list[BaseException | None] = [error]
@@ -39,8 +39,8 @@ def escaped(error: BaseException) -> list[str]:
 
 
 def superseded_by_resume(history: History) -> list[Record]:
-    """Return what the next generation leaves behind: the escaped failures, and what their
-    branches (and the branches that those came back to) recorded after them."""
+    """Return the records that the next generation supersedes: the escaped failures, and the later
+    records of their branches and of the branches that those returned to."""
     if history.failed is None:
         return []
     steps = [
@@ -67,7 +67,7 @@ def came_after(record: Record, other: Record) -> bool:
 
 
 def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
-    """Return the loops that were begun after a failure that is superseded: they start over."""
+    """Return the loops that began after a superseded failure: they start over."""
     failed = [
         record
         for record in superseded
@@ -88,9 +88,9 @@ def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
 def starting_over(
     history: History, loops: Sequence[str], anew: Iterable[Record] = ()
 ) -> dict[str, Any]:
-    """Return what an entry says of loops whose snapshots are void. In a fork, a loop goes back to the
-    state that was borrowed, if there is one: the turns before that are another run's. It begins at
-    its first turn only if something that was borrowed before that state is done `anew`."""
+    """Return the facts about loops whose snapshots are void. In a fork, a loop returns to the
+    borrowed state, if there is one: the turns before it belong to another run. It starts at its
+    first turn only if something borrowed before that state is done `anew`."""
     facts: dict[str, Any] = {"loops": list(loops)} if loops else {}
     first = list(anew)
     lent = [path for path in loops if path in history.lent and not _needs(history, path, first)]
@@ -100,8 +100,8 @@ def starting_over(
 
 
 def turns_lost(history: History, loops: Iterable[str], anew: Iterable[Record]) -> list[str]:
-    """Return the turns of another run that would be executed again, with all that they did, if
-    these loops started over. What they did is not known here: their state stands for them."""
+    """Return the turns of another run that would be executed again if these loops started over.
+    Their effects are not known here: the state replaces them."""
     first = list(anew)
     lost: list[str] = []
     for path in loops:

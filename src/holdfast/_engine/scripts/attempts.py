@@ -1,4 +1,4 @@
-"""Pieces of every script: how an attempt begins, fails, is tried again, and is given up."""
+"""Parts of every script: begin an attempt, fail, retry, and give up."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from holdfast._engine.scripts.retry import Retry, pause_s
 from holdfast.errors import NotSerializable, StepFailed
 
 _STEP = "__holdfast_step__"
-"""The attribute of an exception that names the step that it comes from."""
+"""The attribute of an exception that names its step."""
 _OWN = frozenset(kind for kind in vars(builtins).values() if isinstance(kind, type))
-"""The classes of Python itself."""
+"""Python's own exception classes."""
 
 
 def begin(call: StepCall) -> Script:
@@ -54,8 +54,8 @@ def admitted(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
 def started(
     call: StepCall, notes: list[Note], run_id: str, claim: ClaimKey | None = None
 ) -> Script:
-    """Write what starts an attempt, with the changes that its gates demand in that transaction. A
-    refusal of a gate's change runs the gate's script; one of the claim is returned."""
+    """Write the start of an attempt, with the changes that its gates require in that transaction. A
+    refusal of a gate's change runs the gate's script; a refusal of the claim is returned."""
     claims: list[Change] = [] if claim is None else [claim]
     while True:
         demanded = [change for gate in call.gates for change in gate.start(call)]
@@ -69,7 +69,7 @@ def started(
 
 
 def intent(call: StepCall) -> Note:
-    """Return the entry that says that an effect is about to be called."""
+    """Return the entry that records an effect's intent."""
     spec = call.spec
     facts: dict[str, Any] = {"effect": True}
     if spec.transaction:
@@ -95,8 +95,8 @@ def intent(call: StepCall) -> Note:
 
 
 def ending(call: StepCall, note: Note) -> list[Note]:
-    """Return the entries that end an attempt; a transaction that was rolled back took its start
-    with it, so that it is written now."""
+    """Return the entries that end an attempt. A rolled-back transaction took its start with it, so
+    the start is written now."""
     return [intent(call), note] if call.spec.transaction else [note]
 
 
@@ -115,7 +115,7 @@ def pause(call: StepCall, policy: Retry, error: BaseException) -> Script:
 
 
 def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Script:
-    """Record an attempt that failed and is tried again, and wait."""
+    """Record a failed attempt that is retried, and wait."""
     now_us: int = yield NOW
     retry_at_us = now_us + int(wait_s * 1e6)
     facts = {"error": error_facts(error), "final": False, "retry_at_us": retry_at_us}
@@ -126,7 +126,7 @@ def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Scrip
 
 
 def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool = False) -> Script:
-    """Record the final failure (or the fallback's value) and hand it to the flow."""
+    """Record the final failure (or the fallback's value) and return it to the flow."""
     if call.spec.has_fallback and not unknown:
         called: Called = yield Call(call, "fallback")
         if called.error is None:
@@ -163,7 +163,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
             note.values = {}
             facts["error"]["message"] += storable(_undeclarable(call, declared, refused))
         else:
-            # What the flow gets now is what a replay will give it.
+            # The flow gets the same value as on replay.
             raise _made_or_none(declared, wrote.value, call.key) or step_failed(
                 call, facts["error"], call.attempt.number, run_id, unknown=unknown
             ) from error
@@ -181,7 +181,7 @@ def error_facts(error: BaseException) -> dict[str, str]:
 
 
 def storable(text: str) -> str:
-    """Replace what is no valid Unicode, so that it can be stored."""
+    """Replace invalid Unicode, so that it can be stored."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -193,7 +193,7 @@ def _declared(spec: Spec, error: BaseException) -> type[BaseException] | None:
 def rebuilt(
     spec: Spec, step: str, data: Mapping[str, msgspec.Raw], decode: Decode
 ) -> BaseException | None:
-    """Return a declared exception as the journal has it, or None if it is not one."""
+    """Return a declared exception as the journal records it, or None if it is not one."""
     if "declared" not in data:
         return None
     name = msgspec.json.decode(data["error"])["type"]
@@ -206,10 +206,10 @@ def rebuilt(
 
 
 def _contents(error: BaseException) -> dict[str, Any]:
-    """Return what an exception holds: the args, and the attributes that it has besides.
+    """Return the contents of an exception: the args, and its other attributes.
 
-    Python's own class below it knows both; what classes above say of copies is not asked, since
-    they may call an `__init__` that takes something else than the args.
+    Python's own base class knows both. Copy methods of derived classes are not used, because they
+    may call an `__init__` with a different signature.
     """
     try:
         made_of: tuple[Any, ...] = _own_class(type(error)).__reduce__(error)  # type: ignore[assignment]
@@ -224,9 +224,9 @@ def _contents(error: BaseException) -> dict[str, Any]:
 
 
 def _made(kind: type[BaseException], contents: dict[str, Any], step: str) -> BaseException:
-    """Make an exception of a declared class that holds exactly this.
+    """Make an exception of a declared class with exactly these contents.
 
-    No `__init__` of the user is called: it may take something else, and do something besides.
+    No `__init__` of the user is called: it may have a different signature, and other consequences.
     """
     own, args = _own_class(kind), contents["args"]
     try:
@@ -246,8 +246,8 @@ def _made(kind: type[BaseException], contents: dict[str, Any], step: str) -> Bas
 def _made_or_none(
     kind: type[BaseException], contents: dict[str, Any], step: str
 ) -> BaseException | None:
-    """Make a recorded exception again, or None if the class of today, or what `redact` has left of
-    the contents, does not allow it."""
+    """Recreate a recorded exception, or return None if today's class, or a redaction of the
+    contents, does not allow it."""
     try:
         return _made(kind, contents, step)
     except NotSerializable:
@@ -255,7 +255,7 @@ def _made_or_none(
 
 
 def _own_class(kind: type[BaseException]) -> type[BaseException]:
-    """Return the class of Python itself whose memory an exception has."""
+    """Return Python's own class that determines an exception's layout."""
     while kind not in _OWN:
         kind = cast("type[BaseException]", kind.__base__)
     return kind
@@ -270,7 +270,7 @@ def _undeclarable(call: StepCall, kind: type[BaseException], refused: NotSeriali
 
 
 def marked(error: BaseException, step: str) -> BaseException:
-    """Mark an exception with the step that it comes from, so that `run_failed` can name it."""
+    """Mark an exception with its step, so that `run_failed` can name it."""
     # Past any __setattr__ of its class.
     BaseException.__setattr__(error, _STEP, step)
     return error
@@ -291,8 +291,8 @@ def step_failed(
 
 
 def key_change(call: StepCall, state: str, *, result: bool = False) -> list[SetKey]:
-    """Return what becomes of the call's business key, if it has one; of an undo's, the key of what
-    it takes back: it is undone, and never given again."""
+    """Return the change of the call's business key, if it has one; for an undo, of the key of its
+    effect: it becomes undone and is never assigned again."""
     undoes = call.undoes
     if undoes is not None:
         undone = undoes.key is not None and state == "completed"

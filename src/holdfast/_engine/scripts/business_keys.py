@@ -1,9 +1,8 @@
-"""Under which name of an effect its business key stands. Pure.
+"""The effect name under which a business key is stored. Pure.
 
-A key belongs to an effect and its text. An effect that was renamed (`aliases=`) has keys under each of
-its names: what is claimed anew goes under today's name, unless one of the others has the key already.
-What was claimed stays where it is, and the intent says where that is if it does not follow from the
-step.
+A key belongs to an effect name and a string. A renamed effect (`aliases=`) has keys under each of
+its names. A new claim uses today's name, unless another name has the key already. A claimed key
+stays where it is; the intent records the name if it does not follow from the step.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from holdfast._engine.journal.step_record import Record, State, facts
 from holdfast._engine.scripts.requests import LookUpKey, Script, StepCall
 
 CLAIMED_AS = "claimed_as"
-"""The fact of an intent that names the effect under which its key was claimed."""
+"""The fact of an intent with the effect name under which its key was claimed."""
 
 
 def find_name(call: StepCall, record: Record | None) -> Script:
-    """Find out under which name this call has its key, or is to claim it."""
+    """Find the effect name under which this call has its key, or should claim it."""
     if call.business_key is None or call.claimed_as:
         return None
     known = None if record is None or record.intent is None else claimed_key(record.intent)
@@ -51,7 +50,7 @@ def claim_of(call: StepCall) -> ClaimKey | None:
 
 
 def claimed_key(intent: Entry) -> tuple[str, str] | None:
-    """Return the effect and the key that an intent claimed, or None if it claimed none."""
+    """Return the effect and the key that an intent claimed, or None."""
     if b'"business_key":' not in intent.body:
         return None
     told = facts(intent)
@@ -60,7 +59,7 @@ def claimed_key(intent: Entry) -> tuple[str, str] | None:
 
 
 def keys_of_done(records: Iterable[Record]) -> set[str]:
-    """Return the business keys of effects that completed: nobody else can have got one of them."""
+    """Return the business keys of completed effects: no other call can have claimed one of them."""
     done = [it for it in records if it.state is State.COMPLETED and not it.degraded]
     found = [claimed_key(it.intent) for it in done if it.intent is not None and not it.borrowed]
     return {claimed[1] for claimed in found if claimed is not None}

@@ -41,12 +41,12 @@ from holdfast.errors import ChildFailed
 
 CHILD = "child:"
 LOOK_US = 2_000_000
-"""A parent that waits in its process looks this often whether the process of its child has died."""
+"""How often a parent that waits in its process checks whether the child's process has died."""
 ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED, Kind.RUN_ROLLED_BACK})
 
 
 def child_id(parent: str, key: str) -> str:
-    """Return the run id of the child that a call starts: the same on every replay."""
+    """Return the ID of the child run that a call starts: the same on every replay."""
     made = f"{parent}{CHILD_SEPARATOR}{key}"
     if len(made) <= RUN_ID_MAX_CHARS:
         return made
@@ -57,13 +57,13 @@ def child_id(parent: str, key: str) -> str:
 
 
 def start_script(call: StepCall, history: History, run_id: str, flow: str) -> Script:
-    """Start a child, or go on with one that was started; returns without waiting for its end."""
+    """Start a child, or continue a started one; return without waiting for its end."""
     record = find(call, history, sort=CHILD_RUN)
     if record is not None and record.has_outcome:
         return None
     if record is None:
         yield from check_renamed(call, history)
-        # A child that failed before belongs to a call that was superseded: it is taken up again.
+        # A child that failed before belongs to a superseded call: it is taken up again.
         again: int | None = yield FindChild(run_id)
         told: dict[str, Any] = {"run": run_id, "flow": flow}
         if again is not None:
@@ -76,7 +76,7 @@ def start_script(call: StepCall, history: History, run_id: str, flow: str) -> Sc
 
 
 def end_script(call: StepCall, history: History, run_id: str, decode: Decode) -> Script:
-    """Wait for the end of a child that was started, and take its result over."""
+    """Wait for the end of a started child, and record its result."""
     record = find(call, history, decode, CHILD_RUN)
     if record is not None and record.has_outcome:
         return _ended(call, record, decode)
@@ -130,7 +130,7 @@ def _failed(call: StepCall, told: dict[str, Any]) -> BaseException:
 
 
 def to_parent(row: RunRow, drafts: list[Draft], at_us: int) -> list[PostMessage]:
-    """Return what the end of a run says to the run that started it."""
+    """Return the message of a finished run to its parent."""
     if row.parent is None or not drafts or drafts[-1].kind not in ENDS:
         return []
     message_id = f"{CHILD}{row.run_id}#{row.generation}"

@@ -40,7 +40,8 @@ class Doubt:
         self.other = other
         """The effect that it may repeat."""
         self.other_args = False
-        """Whether it is called with other arguments now: somebody has accepted a change of the flow."""
+        """Whether it is called with different arguments now, because somebody accepted a change of
+        the flow."""
 
     def note(self, spec: Spec, more: dict[str, Any] | None = None) -> Note:
         facts: dict[str, Any] = {"why": self.why, "ended": self.ended, **(more or {})}
@@ -59,8 +60,8 @@ def returned_by(spec: Spec) -> dict[str, Any]:
 
 
 def with_value(run_id: str, key: str) -> str:
-    """Return the command for a run whose effect was settled with a wrong value: that is recorded, so a
-    new run goes on with the right one, and executes nothing again."""
+    """Return the command for a run whose effect was settled with a wrong value: the settlement is
+    recorded, so a new run continues with the right value and executes nothing again."""
     return command("fork", run_id, "NEW_RUN_ID", "--before", key, "--result", f"{key}=JSON")
 
 
@@ -80,7 +81,7 @@ DOUBTS = {
 def held(
     call: StepCall, doubt: Doubt, run_id: str, more: str = "", *, too_old: bool = False
 ) -> Unwind:
-    """Stop the run: a person says what became of the effect."""
+    """Stop the run: a person must settle the effect."""
     detail = f"{call.key} may or may not have happened: {DOUBTS[doubt.why]}"
     if doubt.why == "value_lost":
         detail = f"{call.key} happened, but {DOUBTS['value_lost'].partition('but ')[2]}"
@@ -97,19 +98,20 @@ def held(
     if doubt.why == "error" and doubt.told is not None and not call.spec.transaction:
         detail += f". {declaration(doubt.told['type'])}"
     done, not_done, fail = settle_actions(run_id, call.key)
-    # A key that is too old is never sent: "not done" would hold it once more.
+    # A key that is too old is never sent: "not done" would hold the run again.
     decided = too_old or doubt.why in ("value_lost", "key_expired")
     actions = (done, fail) if decided else (done, not_done, fail)
     return Unwind(RunHeld(run_id, "in_doubt", detail, actions, step=call.key))
 
 
 def declaration(error: str) -> str:
-    """Return what to declare about an exception that says for certain that nothing happened."""
+    """Return the declaration for an exception that proves that nothing happened."""
     return f'If {error} always means "not done", add to its decorator: not_done_on=({error},)'
 
 
 def was_effect(call: StepCall, run_id: str) -> Unwind:
-    """Stop the run: what is a step now was begun as an effect, and is not simply executed again."""
+    """Stop the run: a call that is a step now began as an effect, and is not simply executed
+    again."""
     detail = (
         f"{call.key} may or may not have happened: it was an effect when it was begun, and its outcome "
         "is not known. It is a step now, and a step would be executed again"
@@ -131,7 +133,7 @@ def held_on_key(call: StepCall, taken: KeyState, run_id: str) -> Unwind:
 
 
 def key_token(effect: str, key: str) -> str:
-    """Return what `waiting_on` says of a run that is held on another run's key."""
+    """Return the `waiting_on` of a run that is held for another run's key."""
     return f"key:{effect}:{key}"
 
 

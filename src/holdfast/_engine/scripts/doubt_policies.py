@@ -12,11 +12,11 @@ from holdfast.errors import UsageError
 T = TypeVar("T")
 
 KEY_TTL_S = 24 * 3600.0
-"""How long the other side is taken to remember a key, unless `key_ttl=` says otherwise."""
+"""How long the other side is expected to remember a key, unless `key_ttl=` says otherwise."""
 TTL_MARGIN_S = 60.0
 """A key is not sent any more this long before it may be forgotten (clocks differ)."""
 ENDED_MARGIN_S = 5.0
-"""Added to a declared timeout before a lost owner's attempt is taken to have ended."""
+"""Added to a declared timeout before a lost owner's attempt counts as ended."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Answer(Enum):
 
 
 NOT_DONE: Final = _Answer.NOT_DONE
-"""It did not happen; it may be run."""
+"""It did not happen; it may be executed."""
 UNKNOWN: Final = _Answer.UNKNOWN
 """It cannot be found out; a person decides."""
 
@@ -54,7 +54,7 @@ OnDoubt = Literal["hold", "retry", "fail"] | Callable[..., Any]
 
 
 def check_on_doubt(policy: object, effect: str) -> OnDoubt:
-    """Return the policy, or raise a UsageError naming the choices."""
+    """Return the policy, or raise a UsageError that names the choices."""
     if policy in ("hold", "retry", "fail") or callable(policy):
         return policy
     raise UsageError(
@@ -64,7 +64,7 @@ def check_on_doubt(policy: object, effect: str) -> OnDoubt:
 
 
 def policy_name(policy: OnDoubt) -> str:
-    """Return how the policy is written in the journal."""
+    """Return the policy as the journal records it."""
     return policy if isinstance(policy, str) else "function"
 
 

@@ -93,7 +93,7 @@ def _first(call: StepCall, run_id: str) -> Script:
 
 
 def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
-    """Go on with an effect that an earlier process left without outcome."""
+    """Continue an effect that an earlier process left without an outcome."""
     if record.state is State.RETRYING:
         if record.retry_at_us:
             yield Sleep(call, record.retry_at_us)
@@ -114,9 +114,9 @@ def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
 
 
 def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
-    """Commit the intent of the next attempt, together with the claim of the business key if there
-    is one; NOTHING means: call it. A key that this call has already is claimed again: another run
-    may have got it meanwhile, if it was known not to have happened."""
+    """Commit the intent of the next attempt with the claim of the business key, if there is one.
+    Returns NOTHING if the effect may be called. A key that this call has already is claimed again:
+    if it was known not to have happened, another run may have claimed it meanwhile."""
     yield from admitted(call, run_id, in_doubt=in_doubt)
     if call.attempt.number:
         yield from _check_lifetime(call, run_id)
@@ -133,7 +133,7 @@ def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
 
 
 def _check_lifetime(call: StepCall, run_id: str) -> Script:
-    """Never show a key to the other side when it may have forgotten it."""
+    """Refuse to send a key that the other side may have forgotten."""
     now_us: int = yield Now()
     if not doubt_policies.may_send(call.attempt.first_started_us, now_us, call.spec.key_ttl_s):
         doubt = Doubt("key_expired", True)
@@ -143,7 +143,7 @@ def _check_lifetime(call: StepCall, run_id: str) -> Script:
 
 
 def key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
-    """Another call has the key: return its result, wait for it, or say why not."""
+    """Another call has the key: return its result, wait for it, or raise."""
     if taken.args_digest != call.args_digest:
         why = f"taken by run {taken.run_id!r} with other arguments"
         return (yield from _refused(call, why, taken))
@@ -165,7 +165,7 @@ def key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
 
 
 def _refused(call: StepCall, why: str, taken: KeyState) -> Script:
-    """Record that the key cannot be had, so that a replay tells the flow the same."""
+    """Record that the key is not available, so that a replay raises the same error."""
     error = KeyConflict(call.spec.name, str(call.business_key), why, other_run=taken.run_id)
     conflict = {"key": error.key, "why": why, "other_run": taken.run_id}
     facts = {"error": error_facts(error), "final": True, "conflict": conflict}
@@ -177,8 +177,8 @@ def _refused(call: StepCall, why: str, taken: KeyState) -> Script:
 def ended_by_itself(
     call: StepCall, begun: Note, claim: ClaimKey | None, error: BaseException, run_id: str
 ) -> Script:
-    """The body of a transactional effect committed, or rolled back, by itself: only a person can
-    say what has happened. Its key, if it can still be had, is kept from others until then."""
+    """The body of a transactional effect ended the transaction itself: only a person can find out
+    what happened. Its key, if it can still be claimed, is reserved until then."""
     doubt = Doubt("error", True, error)
     notes = [begun, doubt.note(call.spec)]
     keys: list[Change] = []
@@ -318,7 +318,7 @@ def transaction_script(call: StepCall, record: Record | None, run_id: str) -> Sc
     yield from find_name(call, record)
     if record is not None:
         if record.state in (State.RUNNING, State.IN_DOUBT):
-            # It was begun by code that did not declare it so: that doubt is a real one.
+            # It was begun by code that did not declare it so: that doubt is real.
             yield from resume_effect(call, record, run_id)
         if record.state is State.RETRYING and record.retry_at_us:
             yield Sleep(call, record.retry_at_us)

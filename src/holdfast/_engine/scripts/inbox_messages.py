@@ -1,4 +1,4 @@
-"""Messages as scripts read them: what a signal or an answer brings, and what its entry says. Pure."""
+"""Messages as scripts read them: the contents of a signal or an answer, and its entry. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast._engine.scripts.requests import Note, StepCall
 from holdfast.errors import Rejected
 
 SIGNAL = "signal:"
-"""Kinds of messages begin with what they are; the rest is whom in the run they are for."""
+"""A message kind begins with its type; the rest is its addressee in the run."""
 ANSWER = "answer:"
 
 
@@ -45,9 +45,8 @@ def answer_id(name: str, number: int) -> str:
 
 
 def next_number(was_taken: Callable[[str], bool], name: str) -> int:
-    """Return the number under which a question of this name is asked next: the first whose answer
-    no entry has taken. Answers are taken in the order of their numbers, so it is found by halves,
-    and only few of them are looked at."""
+    """Return the next number of a question: the first one whose answer no entry has taken. Answers
+    are taken in the order of their numbers, so a binary search reads only few of them."""
 
     def is_over(number: int) -> bool:
         return was_taken(answer_id(name, number))
@@ -60,7 +59,7 @@ def next_number(was_taken: Callable[[str], bool], name: str) -> int:
 
 
 def refusal_in(message: Message) -> str | None:
-    """Return the reason of a refusal, or None if the message is none."""
+    """Return the reason of a rejection, or None if the message is none."""
     data: dict[str, msgspec.Raw] = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
     return msgspec.json.decode(data["refused"], type=str) if "refused" in data else None
 
@@ -79,5 +78,5 @@ def refusal(call: StepCall, said: dict[str, Any]) -> BaseException:
 
 
 def refused_before(call: StepCall, outcome: Entry) -> BaseException:
-    """Return the error of a recorded refusal."""
+    """Return the error of a recorded rejection."""
     return refusal(call, facts(outcome))

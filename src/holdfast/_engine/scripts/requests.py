@@ -23,7 +23,7 @@ class Returns(Protocol):
         ...
 
     def fitted(self, value: Any) -> Any:
-        """Return a value as what it returns; ValueError says why it is none."""
+        """Return a value converted to the declared type; ValueError says why it does not fit."""
         ...
 
 
@@ -43,16 +43,16 @@ class Spec(msgspec.Struct, frozen=True):
     transaction: bool = False
     """An effect in the store's own database: it commits together with its outcome."""
     polls: bool = False
-    """Whether it is meant to be called with the same arguments again and again."""
+    """Whether repeated calls with the same arguments are intended."""
     has_undo: bool = False
     """Whether it can be undone: the intent says so, for plans of a rollback."""
     aliases: tuple[str, ...] = ()
-    """Names that it had before: its business keys may stand under them."""
+    """Its former names: its business keys may be stored under them."""
     returns: Returns | None = None
 
 
 class Undoes(msgspec.Struct, frozen=True):
-    """The effect that an undo takes back, and the business key that is undone with it."""
+    """The effect that an undo takes back, and its business key."""
 
     step: str
     effect: str
@@ -94,7 +94,7 @@ class Gate:
 
 
 class Attempt(msgspec.Struct):
-    """The attempt of a call that is under way, and what its user code said and asked for."""
+    """The current attempt of a call, and what its user code reported and asked for."""
 
     number: int = 0
     """The attempts before it plus one; 0 before the first."""
@@ -104,11 +104,11 @@ class Attempt(msgspec.Struct):
     noted: bool = False
     """Whether its `step_started` stands in the journal (or is on its way)."""
     begun: bool = False
-    """Whether its user code was called; until then nothing can have happened."""
+    """Whether its user code was called; before that nothing can have happened."""
     at_large: bool = False
-    """Whether a helper thread is at work on it that nobody can stop."""
+    """Whether a helper thread that cannot be stopped is working on it."""
     emitting: int = 0
-    """Which attempt, executed here, has emitted a value; 0 is none."""
+    """The attempt, executed here, that has emitted a value; 0 is none."""
     usage: dict[str, Any] | None = None
     """Usage that is not written yet, of earlier attempts too."""
     outcome_changes: list[Change] | None = None
@@ -116,13 +116,13 @@ class Attempt(msgspec.Struct):
 
 
 class StepCall(msgspec.Struct):
-    """One call of a step: its identity and its arguments as they were when it was called."""
+    """One call of a step: its identity and its arguments at the time of the call."""
 
     spec: Spec
     key: str
     position: int | None
     args_digest: bytes | None
-    """None for what is matched by place and name alone."""
+    """None for a call that is matched by place and name alone."""
     idempotency_key: str
     business_key: str | None
     claimed_as: str = ""
@@ -131,11 +131,11 @@ class StepCall(msgspec.Struct):
     """The run existed when data loss was accepted: its first try is a doubt."""
     args_node: bytes = b""
     args_now: dict[str, Any] | None = None
-    """The arguments as they may be shown, where others are recorded."""
+    """The arguments as they may be shown, where different ones are recorded."""
     made_by: bytes = b""
     """Facts that are recorded with its outcome: the fingerprint of its code, declared versions."""
     undoes: Undoes | None = None
-    """Set in the call of an undo: what it takes back."""
+    """Set in the call of an undo: its effect."""
     gates: Sequence[Gate] = ()
     """The conditions of features for each attempt."""
     attempt: Attempt = msgspec.field(default_factory=Attempt)
@@ -155,7 +155,7 @@ class StepCall(msgspec.Struct):
 
 
 class Note(msgspec.Struct):
-    """An entry to be written: plain facts, and values that are still to be encoded."""
+    """An entry to write: plain facts, and values that are not encoded yet."""
 
     kind: Kind
     facts: dict[str, Any] = {}
@@ -173,7 +173,7 @@ class Append(msgspec.Struct):
     degraded: int = 0
     waits: bool = True
     lazily: bool = False
-    """For what does not wait: it may go with the next write of anybody."""
+    """Does not wait: it may be part of any later write."""
 
 
 class Wrote(msgspec.Struct):
@@ -181,7 +181,7 @@ class Wrote(msgspec.Struct):
 
     value: Any = None
     refused: Refused | None = None
-    """Why nothing was written: one of the changes was refused."""
+    """The change that refused the write, if one did."""
 
     @property
     def taken_key(self) -> KeyState | None:
@@ -207,7 +207,7 @@ class Called(msgspec.Struct):
 
 class Transact(msgspec.Struct):
     """Call the body and write these entries in one transaction of the store's database; the last
-    of them gets what the body returns. Sends back `Transacted`."""
+    entry gets the body's result. Sends back `Transacted`."""
 
     call: StepCall
     notes: list[Note]
@@ -224,7 +224,7 @@ class Transacted(msgspec.Struct):
     refused: bool = False
     """Whether the error is that the result cannot be stored."""
     in_doubt: bool = False
-    """Whether the error is that the body ended the transaction by itself."""
+    """Whether the error is that the body ended the transaction itself."""
     taken: KeyState | None = None
 
 
@@ -237,7 +237,7 @@ class Sleep(msgspec.Struct):
 
 class Await(msgspec.Struct):
     """Wait for a message of this kind, or until a time of the store's clock, whichever comes first;
-    the run may be unloaded meanwhile. Sends back the `Message`, or None if the time is over."""
+    the run may be unloaded meanwhile. Sends back the `Message`, or None after the time."""
 
     call: StepCall
     until_us: int | None = None
@@ -249,8 +249,8 @@ class Await(msgspec.Struct):
 
 
 class Poll(msgspec.Struct):
-    """Ask `look` with the store's time, again and again, until it returns something other than None;
-    sends that back. The branch keeps its place, and the run is not unloaded."""
+    """Call `look` with the store's time until it returns something other than None, and send that
+    back. The branch keeps its place, and the run is not unloaded."""
 
     call: StepCall
     look: Callable[[int], Any]
@@ -267,8 +267,8 @@ class FindChild(StoreRead):
 
 
 class StartChild(msgspec.Struct):
-    """Start a child run, or take it up where nobody works on it. One that failed is taken up again
-    if that was in generation `again`."""
+    """Start a child run, or continue it if it has no owner. A failed one is taken up again if it
+    failed in generation `again`."""
 
     call: StepCall
     run_id: str
@@ -283,7 +283,7 @@ class ReadChild(StoreRead):
 
 
 class ChildEnd(msgspec.Struct):
-    """How a child run has ended; `status` is None as long as it has not."""
+    """How a child run ended; `status` is None before that."""
 
     status: str | None
     unloads: bool
@@ -306,8 +306,8 @@ class Chance(msgspec.Struct):
 
 
 class FindKey(msgspec.Struct):
-    """Wait until a key that another call has may have changed; sends back whether the run that has
-    it goes no further by itself."""
+    """Wait until a key of another call may have changed; sends back whether that call's run cannot
+    continue by itself."""
 
     call: StepCall
     key: KeyState
@@ -319,7 +319,7 @@ class FindUnreplayed(msgspec.Struct):
 
     call: StepCall
     before_change: bool = False
-    """Look instead for what happened before an accepted change, whatever its name is."""
+    """Check instead for effects from before an accepted change, whatever their names."""
 
 
 class LookUpKey(StoreRead):

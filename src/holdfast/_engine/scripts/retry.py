@@ -13,18 +13,18 @@ from holdfast._engine.values.durations import is_seconds
 from holdfast.errors import UsageError
 
 MAX_RETRY_AFTER_S = 3600.0
-"""The other side may ask us to wait, but not for ever."""
+"""The other side may ask for a wait, up to this limit."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How a step is retried.
 
-    `attempts` counts all tries, the first included. The pause before try n+1 is
-    `initial_wait_s * backoff**(n-1)`, at most `max_wait_s`, with up to `jitter` of it taken off at random.
-    Only exceptions in `retry_on` are retried, and of these none in `give_up_on`; `max_elapsed_s`
-    counts from the first start.
-    A `retry_after` (seconds) on the exception, or a Retry-After header on its response, is kept.
+    `attempts` counts all attempts, including the first. The wait before attempt n+1 is
+    `initial_wait_s * backoff**(n-1)`, at most `max_wait_s`, less a random share of at most
+    `jitter`. Only exceptions in `retry_on` are retried, except those in `give_up_on`.
+    `max_elapsed_s` counts from the first start. A `retry_after` (seconds) on the exception, or a
+    Retry-After header on its response, is respected.
     """
 
     attempts: int = 3
@@ -37,7 +37,7 @@ class Retry:
     max_elapsed_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse an impossible policy."""
         if not _is_number(self.attempts, whole=True) or self.attempts < 1:
             self._refuse("attempts", "a whole number from 1 on")
         if not is_seconds(self.initial_wait_s):
@@ -102,7 +102,7 @@ def pause_s(
 
 
 def retry_after_s(error: BaseException, now_s: float) -> float | None:
-    """Return the pause that the other side asked for, if the exception tells."""
+    """Return the wait that the other side requested, if the exception has one."""
     direct = getattr(error, "retry_after", None)
     if isinstance(direct, int | float) and direct >= 0:
         return float(direct)
@@ -119,7 +119,7 @@ def _parsed(text: str, now_s: float) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         pass
-    from email.utils import parsedate_to_datetime  # Loads much, and is rarely needed.
+    from email.utils import parsedate_to_datetime  # A slow import that is rarely needed.
 
     try:
         when = parsedate_to_datetime(text)

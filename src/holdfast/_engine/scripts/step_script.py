@@ -68,7 +68,7 @@ UNCHANGED = (
     "ids that are not recorded (holdfast.context.now(), holdfast.context.rng() and holdfast.context.uuid4() are), for what it "
     "reads outside of steps, and at the functions that it uses."
 )
-"""The same, where the fingerprint of the flow says that its code is as it was."""
+"""The same, if the flow's fingerprint shows that its code is unchanged."""
 PUT_BACK = "put the old code back and run it again, or"
 
 
@@ -80,7 +80,7 @@ _NOT_LOOKED_UP: Any = object()
 def step_script(
     call: StepCall, history: History, decode: Decode, found: Found = _NOT_LOOKED_UP
 ) -> Script:
-    """Execute one call of a step, or replay it. `found` is what the history has of it, if that was
+    """Execute one call of a step, or replay it. `found` is its record in the history, if that was
     looked up when the call took its key."""
     if found is _NOT_LOOKED_UP:
         found = history.look_up(call.key, call.position, call.args_digest)
@@ -89,7 +89,7 @@ def step_script(
         if record.has_outcome:
             return replayed(call, record, decode, history.run_id)
         call.attempt.number = record.attempts
-        if record.state is not State.WAITING:  # For an approval: it was not begun yet.
+        if record.state is not State.WAITING:  # It waited for an approval and has not begun.
             call.attempt.first_started_us = record.first_started_us
     elif history.closed:
         raise _completed(call, history)
@@ -124,12 +124,12 @@ def step_script(
 
 
 def _taken_up(call: StepCall, record: Record, run_id: str) -> Script:
-    """Go on with a plain step that an earlier process left without an outcome."""
+    """Continue a plain step that an earlier process left without an outcome."""
     if record.is_in_doubt:
         raise was_effect(call, run_id)
     if record.state is not State.RETRYING:
         if call.attempt.number > 0:
-            call.attempt.number -= 1  # The attempt that a crash cut short does not count.
+            call.attempt.number -= 1  # The attempt that a crash interrupted does not count.
     elif record.retry_at_us:
         yield Sleep(call, record.retry_at_us)
     return None
@@ -186,8 +186,8 @@ def _completed(call: StepCall, history: History) -> UsageError:
 
 
 def check_renamed(call: StepCall, history: History) -> Script:
-    """Hold a run before it does something new, if its changed code has not come to something that
-    happened before the change was accepted: that may be the same under another key."""
+    """Hold a run before it starts something new, if its changed code has not called an effect from
+    before the accepted change: the new one may be the same under another key."""
     if not history.old or history.confirmed or is_undo(call.key):
         return None
     other: str | None = yield FindUnreplayed(call, before_change=True)
@@ -230,7 +230,7 @@ def _arguments(record: Record) -> bytes | None:
 
 
 def diverged(run_id: str, key: str, found: str, way_on: str | None = None) -> RunHeld:
-    """Return the error that holds a run whose code does not fit what is recorded."""
+    """Return the error that holds a run whose code does not fit its record."""
     return RunHeld(
         run_id,
         "diverged",
@@ -258,7 +258,7 @@ def _differences(call: StepCall, record: Record | None, decode: Decode | None) -
 
 
 def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any:
-    """Return or raise what the recorded outcome says; nothing is executed."""
+    """Return or raise the recorded outcome; nothing is executed."""
     assert record.outcome is not None
     data = record.outcome.data()
     if record.state is not State.FAILED:

@@ -31,19 +31,19 @@ def waits_for(waiting: list[Waiting]) -> str:
 
 
 class Unload(msgspec.Struct):
-    """The run waits, and nobody needs to have it meanwhile."""
+    """The run waits, and needs no owner meanwhile."""
 
     waiting: list[Waiting]
     heard: int
-    """The number of the newest message that it has looked at."""
+    """The number of the newest message that it has seen."""
 
 
 CLASS = "class"
-"""A stored value does not fit today's class: nothing is to be accepted, the class is to be mended."""
+"""A stored value does not fit today's class: repair the class; there is nothing to accept."""
 SORT = "sort"
-"""A step became a flow of the same name, or the like: that cannot be accepted under this name."""
+"""A step became a flow of the same name, or similar: that cannot be accepted under this name."""
 VALUE = "value"
-"""A person settled an effect with a value that it is not declared to return."""
+"""A person settled an effect with a value of a wrong type."""
 
 
 HELD_BY_CODE = "code:"
@@ -64,7 +64,7 @@ class Tried(msgspec.Struct, array_like=True):
     """Version and fingerprint of each; see `upgrades.mark`."""
 
     def token(self) -> str:
-        """Return it as a text. The oldest are left out of one that is too long."""
+        """Return it as a string. A long one omits the oldest."""
         while True:
             told = msgspec.json.encode(self)
             if len(told) <= TOKEN_MAX_BYTES or len(self.codes) < 2:
@@ -77,14 +77,14 @@ class Tried(msgspec.Struct, array_like=True):
 
     @classmethod
     def read(cls, token: str | None) -> Tried | None:
-        """Return what a token says, if it says that."""
+        """Return the contents of a token, if it is one."""
         if token is None or not token.startswith(HELD_BY_CODE):
             return None
         return msgspec.json.decode(token.removeprefix(HELD_BY_CODE), type=cls)
 
 
 class Unwind(BaseException):
-    """Unwinds a flow. `error` is what the caller of `run` gets to see."""
+    """Unwinds a flow. The caller of `run` gets `error`."""
 
     then: Unwind | None = None
     """The other reason to stop the run, for one that only stops its flow."""
@@ -103,13 +103,13 @@ class Unwind(BaseException):
         super().__init__(str(error))
         self.error = error
         self.told = True
-        """Whether the flow has met it; one that comes from outside may come too late for that."""
+        """Whether the flow has met it; an external one may come too late for that."""
         self.released = released
-        """Why the run is given back, for one that any other process may go on with at once."""
+        """Why the run is released, for one that any other process may continue at once."""
         self.unload = unload
         """The waits of the run, for one that is released until they are over."""
         self.took = took or []
-        """Messages that made it stop: they are taken with the entry that says so."""
+        """Messages that caused it: the entry about it takes them."""
         self.differs = differs
         """The part of the code that does not fit, for one that is held as diverged: `CLASS`, `SORT`
         or `VALUE`."""

@@ -1,12 +1,12 @@
-"""Effects that a run has done, or may have done, and has not come back to. Pure.
+"""Effects that a run has done, or may have done, and has not called again yet. Pure.
 
-An effect with a key of its own (`pay:call_17`) is found again by that key alone. If the answer of the
-model that chose the key was not recorded, the model is asked again and chooses another: the same effect
-comes under a new key, and nothing would tell that it is a repetition. So an effect that is new to the
-journal is compared with those of its name that the run has not called again since it was taken up.
+An effect with its own key (`pay:call_17`) is found by that key alone. If the model's answer that
+chose the key was not recorded, the model is asked again and chooses another one: the same effect
+comes under a new key, and nothing would reveal the repetition. An effect that is new to the journal
+is therefore compared with those of its name that the run has not called again since the resume.
 
-After an accepted change records are matched by key alone, and an effect that was renamed is a new one.
-So nothing new that acts is begun while something from before the change was not called again.
+After an accepted change records are matched by key alone, and a renamed effect is a new one. No new
+effect or child run begins while one from before the change was not called again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class UnreplayedEffects:
         self._changed: list[Record] | None = None
 
     def like(self, call: StepCall, met: set[str], *, by_place: bool) -> Record | None:
-        """Return an effect that a call may repeat: one of its name that is in doubt; or one that was
-        done with the same arguments, unless (not `by_place`) what was done is not called again."""
+        """Return an effect that a call may repeat: one of its name that is in doubt; or one
+        with the same arguments that was done, unless (not `by_place`) done effects are not
+        called again."""
         if self._by_name is None:
             self._by_name = self._unmatched()
         left = self._by_name.get(call.spec.name)
@@ -49,7 +50,8 @@ class UnreplayedEffects:
         return None
 
     def before_change(self, met: set[str]) -> Record | None:
-        """Return an effect or a child run from before an accepted change that was not called again."""
+        """Return an effect or child run from before an accepted change that was not called
+        again."""
         if self._changed is None:
             passed = self._history.passed()
             old = self._history.old.values()
@@ -58,7 +60,7 @@ class UnreplayedEffects:
         return self._changed[0] if self._changed else None
 
     def in_doubt(self, met: set[str]) -> list[Record]:
-        """Return those whose outcome is not known."""
+        """Return those with an unknown outcome."""
         records = self._history.open_doubts()
         return [it for it in records if it.key not in met and self._is_ours(it)]
 
@@ -82,17 +84,17 @@ class UnreplayedEffects:
 
 
 class Replay:
-    """How far a flow has come in what is recorded."""
+    """How far a flow has come in its record."""
 
     def __init__(self, history: History) -> None:
         self.unreplayed = history.recorded()
-        """How many records with an outcome the flow has not come to."""
+        """How many records with an outcome the flow has not reached."""
         self.consumed: set[str] = set()
         """Keys of the records that the flow has asked for."""
         self.unreplayed_effects = UnreplayedEffects(history)
         """The effects that it has not called again."""
 
     def replayed(self, key: str) -> None:
-        """The flow has come to a record that has its outcome."""
+        """The flow has reached a record with an outcome."""
         self.consumed.add(key)
         self.unreplayed -= 1

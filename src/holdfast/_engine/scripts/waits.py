@@ -37,7 +37,7 @@ from holdfast.errors import ClassChanged, WaitTimedOut
 
 
 def until(record: Record | None) -> int | None:
-    """Return until when a wait that was begun before goes on."""
+    """Return the end of a wait that began before."""
     if record is None or record.begun is None:
         return None
     deadline: int | None = facts(record.begun).get("until_us")
@@ -45,7 +45,7 @@ def until(record: Record | None) -> int | None:
 
 
 def sleep_script(call: StepCall, history: History, ends: Callable[[int], int]) -> Script:
-    """Wait until a time, which is worked out once from the time at which the wait begins."""
+    """Wait until a time, which is computed once from the beginning of the wait."""
     record = find(call, history, sort=SLEEP)
     if record is not None and record.has_outcome:
         return None
@@ -68,7 +68,7 @@ def wait_script(
     read: Callable[[bytes], Any],
     decode: Decode,
 ) -> Script:
-    """Wait for a signal of this name, kept if it came early, and take it: exactly once."""
+    """Wait for a signal of this name, also one that came early, and take it exactly once."""
     record = find(call, history)
     if record is not None and record.has_outcome:
         return received(call, record, f"signal {name!r}", decode)
@@ -90,8 +90,9 @@ def wait_script(
             wrote: Wrote = yield Append(call, [note], changes=[TakeMessage(message.message_id)])
         except Exception as error:
             if isinstance(error, ClassChanged) and error.today is not None:
-                raise  # A class of ours that was changed: the message waits for its upgrade.
-            # It is not what the flow asked for. Its sender is gone: the journal has it, and why.
+                raise  # A changed class of the user: the message waits for its upgrade.
+            # It does not have the type that the flow asked for. The journal records it and the
+            # reason.
             yield Append(
                 call, [misfit(message, why_not(error))], changes=[TakeMessage(message.message_id)]
             )
@@ -100,13 +101,13 @@ def wait_script(
 
 
 def timed_out(call: StepCall, what: str) -> Script:
-    """Record that nothing came in time, and tell the flow."""
+    """Record the timeout, and raise it in the flow."""
     yield Append(call, [Note(Kind.WAIT_TIMED_OUT, {"what": what})])
     raise marked(WaitTimedOut(call.key, what), call.key)
 
 
 def received(call: StepCall, record: Record, what: str, decode: Decode) -> Any:
-    """Return or raise again what a wait that has ended came to."""
+    """Return or raise the outcome of an ended wait again."""
     assert record.outcome is not None
     if record.outcome.kind is Kind.WAIT_TIMED_OUT and "value" not in record.outcome.data():
         raise marked(WaitTimedOut(call.key, what), call.key)

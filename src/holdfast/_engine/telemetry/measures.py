@@ -1,7 +1,7 @@
-"""Measures: what one process did in one minute, counted, so that many of them make a trend.
+"""Measures: one process's counts of one minute, which add up to a trend.
 
 A measure belongs to a flow, or, with the flow "", to the process itself (its places, and how long
-they were busy). Measures are added up: over processes, over flows, over minutes.
+they were busy). Measures are added up over processes, flows and minutes.
 """
 
 from __future__ import annotations
@@ -9,44 +9,44 @@ from __future__ import annotations
 import msgspec
 
 Histogram = dict[int, int]
-"""How many times something took as long as a bucket says, by the number of the bucket."""
+"""How often a duration fell into a bucket, by the bucket's number."""
 
 
 class Counts(msgspec.Struct, omit_defaults=True):
     """Counters, which can be added to other counters."""
 
     steps: int = 0
-    """Steps that were completed."""
+    """Completed steps."""
     attempts: int = 0
-    """Attempts that ended, well or not."""
+    """Ended attempts, successful or not."""
     errors: int = 0
     """Attempts that failed or left a doubt."""
     doubts: int = 0
-    """Effects that were left in doubt."""
+    """Effects left in doubt."""
     retries: int = 0
     """Attempts that were not the first of their step."""
     traced: int = 0
-    """Attempts that had a span of a trace."""
+    """Attempts with a trace span."""
     held: int = 0
     """How often a run was held."""
     cost_nanos: int = 0
     tokens: int = 0
     ended: dict[str, int] = {}
-    """Runs that ended, by status."""
+    """Ended runs, by status."""
     attempt_us: Histogram = {}
-    """How long attempts took."""
+    """Durations of attempts."""
     run_us: Histogram = {}
-    """How long completed runs took from their start to their end, waits included."""
+    """Durations of completed runs from start to end, waits included."""
     span_us: int = 0
-    """Of a worker: the time that the next three are about, from the measure's minute on."""
+    """Of a worker: the time that the next three cover, from the measure's minute on."""
     places_us: int = 0
     """Its places, times that time."""
     busy_us: int = 0
-    """How much of it they were in use."""
+    """The share of that in which they were in use."""
     ready: int = 0
-    """Runs that were ready in queues, all samples together."""
+    """Runs that were ready in queues, summed over all samples."""
     samples: int = 0
-    """How many samples that were."""
+    """The number of those samples."""
 
     def add(self, other: Counts) -> None:
         """Add other counts to these."""

@@ -1,8 +1,9 @@
 """The events that an observer receives: claims, attempts and committed entries of this process.
 
-A replay calls no user code and writes no entry, so an observer never receives one. Committed entries
-are reported after the commit and before its waiters go on: a caller who flushes exporters after `run`
-misses nothing. An exception in an observer is logged once and changes nothing."""
+A replay calls no user code and writes no entry, so an observer receives none. Committed entries are
+reported after the commit and before its waiters continue: a caller that flushes exporters after
+`run` misses nothing. An exception in an observer is logged once and has no other consequence.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class InterruptedStep(msgspec.Struct, frozen=True):
-    """A step that was begun in an execution which died, as far as the journal knows of it."""
+    """A step that began in a dead execution, as far as the journal knows."""
 
     key: str
     name: str
@@ -33,7 +34,7 @@ class InterruptedStep(msgspec.Struct, frozen=True):
     effect: bool
     attempt: int
     running: bool
-    """Whether the attempt was under way; else the step waited for its next one."""
+    """Whether the attempt was under way; otherwise the step waited for its next one."""
     first_us: int
     started_us: int
 
@@ -42,13 +43,13 @@ class PriorExecution(msgspec.Struct, frozen=True):
     """The time before this execution, by the journal."""
 
     epoch: int | None = None
-    """The execution before; None if there was none, or if that is not known."""
+    """The previous execution; None if there was none, or if it is not known."""
     began_us: int = 0
     ended_us: int = 0
     died: bool = False
-    """Whether its process is proven to be dead: it says nothing more itself."""
+    """Whether its process is proven to be dead and reports nothing more itself."""
     reborn_seq: int = 0
-    """The entry that took the run up again after it had ended; 0: there is none."""
+    """The entry that resumed the run after its end; 0: there is none."""
     reborn_us: int = 0
     waits: tuple[ObservedEntry, ...] = ()
     """The waits of the run: the entries that began them."""
@@ -56,7 +57,7 @@ class PriorExecution(msgspec.Struct, frozen=True):
 
 
 class ObservedRun(msgspec.Struct, frozen=True):
-    """The run that something happened to."""
+    """The run of an event."""
 
     store_id: str
     namespace: str
@@ -72,25 +73,25 @@ class ObservedRun(msgspec.Struct, frozen=True):
     """The run at the top of its family, if that has one account; None else."""
     created_us: int
     past: PriorExecution | None = None
-    """Given with `run_claimed` only."""
+    """Set with `run_claimed` only."""
 
     @property
     def trace_id(self) -> str:
-        """The id of its trace, 32 hexadecimal digits: the same in every process."""
+        """Its trace ID, 32 hexadecimal digits: the same in every process."""
         return self.trace_id_of(self.run_id)
 
     def trace_id_of(self, run_id: str) -> str:
-        """Return the id of the trace of another run of the same store."""
+        """Return the trace ID of another run of the same store."""
         return trace_id_of(self.store_id, self.namespace, run_id)
 
     def span_id(self, *of: object, run_id: str | None = None) -> str:
-        """Return the id of a span of its trace (or of another run's), by what it stands for."""
+        """Return the ID of a span of its trace (or of another run's), by its subject."""
         return span_id_of(self.trace_id_of(run_id or self.run_id), *of)
 
 
 class ObservedEntry:
-    """An entry that is committed. Its plain facts are read when they are asked for; values (what
-    went into steps and came out of them) are not among them."""
+    """A committed entry. Its plain facts are read on demand; values (arguments and results of
+    steps) are not among them."""
 
     __slots__ = ("_body", "_facts", "at_us", "attempt", "kind", "started_us", "step")
 
@@ -100,17 +101,18 @@ class ObservedEntry:
         self.attempt = draft.attempt
         self.at_us = draft.at_us
         self.started_us = draft.started_us
-        """Of an outcome that was written together with its start: when that was."""
+        """Of an outcome that was written together with its start: the time of the start."""
         self._body = draft.body
         self._facts: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
-        """The name of its step (of the undo of an effect `name.undo`); empty if it is about the run."""
+        """The step's name (of the undo of an effect `name.undo`); empty for an entry about the
+        run."""
         return told_name(name_of(self.step or ""), self.step or "")
 
     def facts(self) -> dict[str, Any]:
-        """Return what it says, but for values. It is read once for all observers."""
+        """Return its facts, without values. They are read once for all observers."""
         if self._facts is None:
             split = _fields.decode(self._body)
             self._facts = {
@@ -126,10 +128,10 @@ class ObservedAttempt(msgspec.Struct):
     key: str
     """The step key."""
     name: str
-    """The name of the step; of the undo of an effect `name.undo`."""
+    """The step's name; of the undo of an effect `name.undo`."""
     number: int
     what: str
-    """"body", "on_doubt", "fallback", or "look" (at what a run watches)."""
+    """"body", "on_doubt", "fallback", or "look" (at a dependency of the run)."""
     effect: bool
     started_us: int
     usage: dict[str, Any] | None = None
@@ -153,26 +155,26 @@ class ObservedAttempt(msgspec.Struct):
 
 
 class Observer:
-    """Override what you want to hear of. An observer cannot harm a run: what it raises is logged,
-    once for each kind of event, and nothing else comes of it. It is called in the thread or task
-    where the thing happens, so it must be quick."""
+    """Override the methods of the events that you need. An observer cannot harm a run: its
+    exceptions are logged, once per kind of event, and have no other consequence. It is called in
+    the thread or task of the event, so it must be quick."""
 
     def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """This process has claimed the run and begins to execute it; `resumed`: not for the first
-        time. It is called where somebody asked for that, if it was in this process."""
+        time. If the run was started in this process, it is called there."""
 
     def run_released(self, run: ObservedRun, status: str) -> None:
-        """This process executes the run no longer; its status is what was written last."""
+        """This process no longer executes the run; its status is the last one written."""
 
     def attempt_started(self, attempt: ObservedAttempt) -> Any:
-        """User code is about to be called, here; what is returned comes back at its end."""
+        """User code is about to be called, here; the returned value comes back at its end."""
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:
-        """It returned or raised, in the same thread or task; or its time was up and nobody waits
-        for it any longer, which is reported in another thread, and nothing when it ends after all."""
+        """It returned or raised, in the same thread or task. Or its time was up and nobody waits
+        for it any longer: that is reported in another thread, and its later end is not reported."""
 
     def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
-        """Entries of a run were committed by this process."""
+        """This process committed entries of a run."""
 
 
 def observed_run(store_id: str, namespace: str, row: RunRow) -> ObservedRun:
@@ -196,7 +198,7 @@ def observed_run(store_id: str, namespace: str, row: RunRow) -> ObservedRun:
 
 
 _OWNED = frozenset({ClaimedBecause.OWN, ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_EXPIRED})
-"""Reasons of a claim that say: somebody had the run until then."""
+"""Reasons of a claim that mean: the run had an owner until then."""
 _GIVEN_BACK = frozenset({Kind.RUN_WAITING, Kind.RUN_RELEASED, Kind.RUN_HELD})
 
 

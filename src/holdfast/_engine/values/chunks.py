@@ -50,7 +50,7 @@ _read_link = msgspec.json.Decoder(Link).decode
 
 
 class Values:
-    """The values of one loaded run. Not for several threads at once."""
+    """The values of one loaded run. Not thread-safe."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Values:
         self.next_chunk = next_chunk
         self.inline_limit = inline_limit
         self.redact: Redact | None = None
-        """Takes out what must not be stored; digests are made of what was given."""
+        """Redacts values; digests are made of the originals."""
         self.trunks = Trunks()
         self._fetch = fetch
         self._fresh: dict[int, bytes] = {}
@@ -72,7 +72,8 @@ class Values:
         self._numbers: dict[bytes, int] = {}
 
     def encode(self, value: object, path: str) -> bytes:
-        """The node of a value; its new chunks wait in `take_fresh`. Refused: nothing has changed."""
+        """Return the node of a value; its new chunks wait in `take_fresh`. A refused value changes
+        nothing."""
         if self.redact is not None:
             value = redacted(value, path, self.redact, self.known)
         if self.inline_limit == INLINE_LIMIT_BYTES:
@@ -82,7 +83,7 @@ class Values:
         return self._write(value, path, copying=False)[0]
 
     def copy(self, value: object, path: str) -> tuple[bytes, Any]:
-        """The node, and the value that reading it would give."""
+        """Return the node, and the value that reading it would give."""
         if self.redact is not None:
             value = redacted(value, path, self.redact, self.known)
         if self.inline_limit == INLINE_LIMIT_BYTES:
@@ -104,7 +105,7 @@ class Values:
         return flat_digest_of(value) or ListDigester(self).digest(value, path)
 
     def take_fresh(self) -> list[tuple[int, bytes]]:
-        """The chunks that are not stored yet; they count as handed over."""
+        """Return the chunks that are not stored yet; they count as handed over."""
         fresh = list(self._fresh.items())
         self._fresh = {}
         for number, raw in fresh:
@@ -157,7 +158,7 @@ class Values:
 
 
 class ChunkWriter(Writer):
-    """Writes one value into a run. All it finds out waits until `commit`."""
+    """Writes one value into a run. Its results take effect with `commit`."""
 
     def __init__(self, values: Values, *, copying: bool) -> None:
         super().__init__(values.known, copying=copying)
@@ -183,9 +184,10 @@ class ChunkWriter(Writer):
         return len(raw) < self._limit and super().is_small(raw)
 
     def place(self, node: bytes) -> bytes:
-        """A chunk, if it is long; also a shorter one that consists mostly of a reference to a text.
+        """Return a chunk for a long node, and for a shorter one that is mostly a reference to a
+        text.
 
-        Such a one is usually a message, and will come back in a list.
+        The latter is usually a message, which will come back in a list.
         """
         size = len(node)
         if size >= self._limit:
@@ -203,7 +205,7 @@ class ChunkWriter(Writer):
             return self._plain_list(value)
         before = self._references
         items = [b"%b:%b" % (to_json(k), self._plain_part(v)) for k, v in value.items()]
-        if self._references == before:  # Nothing inside is long by itself: the whole is one chunk.
+        if self._references == before:  # No part is long by itself: the whole is one chunk.
             return self._chunk(b'{"plain":%b}' % (raw or to_json(value)))
         return self.place(b'{"dict":{%b}}' % b",".join(items))
 
@@ -241,7 +243,7 @@ class ChunkWriter(Writer):
         return b",".join(map(self._plain_part, items))
 
     def listing(self, nodes: list[bytes]) -> bytes:
-        """A list that is not plain, by the nodes of its elements."""
+        """Write a list that is not plain, by the nodes of its elements."""
         raw = super().listing(nodes)
         if len(nodes) <= LONG_LIST_ELEMENTS and self._stays_inline(raw):
             return raw
@@ -286,7 +288,7 @@ class ChunkWriter(Writer):
 
 
 class ChunkReader(Reader):
-    """Reads one value of a run, and makes its lists known as trunks to grow from."""
+    """Reads one value of a run, and registers its lists as list prefixes to grow from."""
 
     def __init__(self, values: Values) -> None:
         super().__init__(values.known)
@@ -353,7 +355,7 @@ class ChunkReader(Reader):
 
 
 class ListDigester(Digester):
-    """Takes the digest of a list up where it stopped when the list was shorter."""
+    """Continue the digest of a list where it stopped when the list was shorter."""
 
     def __init__(self, values: Values) -> None:
         super().__init__(values.known)
@@ -387,11 +389,11 @@ _REFERENCES = frozenset({"chunk", "list"})
 TRUNKS_MAX_COUNT: Final = 8
 TRUNKS_MAX_BYTES: Final = 16 * 1024 * 1024
 STATES_KEPT: Final = 4
-"""Digest states are kept for the last marks of a trunk: where lists usually go on from."""
+"""Digest states are kept for the last marks of a list prefix, where lists usually continue."""
 
 
 class Mark:
-    """The end of a stored list within the JSON of its trunk."""
+    """The end of a stored list within the JSON of its prefix."""
 
     __slots__ = ("count", "end", "number", "state")
 
@@ -403,7 +405,7 @@ class Mark:
 
 
 class Trunk:
-    """The JSON of a list (of its elements, or of their nodes), and which beginnings are stored."""
+    """The JSON of a list (of its elements, or of their nodes), and which prefixes are stored."""
 
     __slots__ = ("marks", "raw", "typed")
 
@@ -413,11 +415,11 @@ class Trunk:
         self.typed = typed
 
     def longest_in(self, raw: bytes) -> int:
-        """How many of the marks are beginnings of this list too."""
+        """Return how many of the marks are prefixes of this list too."""
         view = memoryview(self.raw)
 
         def differs(mark: Mark) -> bool:
-            # After the same bytes a number could go on; after a comma or bracket nothing can.
+            # After the same bytes a number could continue; after a comma or bracket nothing can.
             return not raw.startswith(view[: mark.end]) or raw[mark.end] not in b",]"
 
         if not differs(self.marks[-1]):
@@ -426,7 +428,7 @@ class Trunk:
 
 
 class Trunks:
-    """The trunks of one run, the last used last. Bounded in number and bytes."""
+    """The list prefixes of one run, most recently used last. Bounded in number and bytes."""
 
     def __init__(self) -> None:
         self._trunks: list[Trunk] = []
@@ -435,7 +437,7 @@ class Trunks:
         return len(self._trunks)
 
     def grown_from(self, raw: bytes, *, typed: bool) -> Growth:
-        """Where a list with this JSON goes on from."""
+        """Return where a list with this JSON continues from."""
         best = Growth(None, 0, None)
         for trunk in self._trunks:
             fitting = trunk.longest_in(raw) if trunk.typed is typed else 0
@@ -444,7 +446,7 @@ class Trunks:
         return best
 
     def put(self, trunk: Trunk, instead_of: Trunk | None = None) -> None:
-        """Put a trunk in front, and drop those that have not been used for longest."""
+        """Put a prefix in front, and drop the least recently used ones."""
         kept = [t for t in self._trunks if t is not instead_of]
         size = len(trunk.raw)
         first = len(kept)
@@ -456,19 +458,20 @@ class Trunks:
         self._trunks = [*kept[first:], trunk]
 
     def have(self, number: int) -> bool:
-        """Is this list a mark near the end of a trunk, so that growing from it will be seen?"""
+        """Return whether this list is a mark near the end of a prefix, so that its growth will be
+        seen."""
         return any(mark.number == number for trunk in self._trunks for mark in trunk.marks[-2:])
 
 
 class Growth(NamedTuple):
-    """A trunk, how many of its marks a list begins with, and the last of those marks."""
+    """Return a prefix, how many of its marks a list begins with, and the last of those marks."""
 
     trunk: Trunk | None
     fitting: int
     mark: Mark | None
 
     def grown(self, raw: bytes, mark: Mark, *, typed: bool) -> tuple[Trunk, Trunk | None]:
-        """The trunk of the list that has grown, and the one that it replaces.
+        """Return the prefix of the list that has grown, and the one that it replaces.
 
         If it grew out of the middle, the other branch may grow again too: then both stay.
         """
@@ -482,14 +485,15 @@ class Growth(NamedTuple):
 
 
 # -- the fast path of small flat values --------------------------------------------------------
-# A dict of a few scalars, which most arguments and results are, takes a short way. It gives byte for byte
-# what the long way gives; a test compares them.
+# A dict of a few scalars, as most arguments and results are, takes a short path. It gives byte for
+# byte
+# the result of the long path; a test compares them.
 
 
 ITEMS_MAX: Final = 16
 TEXT_MAX_CHARS: Final = 400
 NODE_MAX_BYTES: Final = 500
-"""Below the size from which on a value is stored apart."""
+"""Values below this size are not stored separately."""
 INT_MAX: Final = 2**53
 
 _to_json = msgspec.json.Encoder().encode
@@ -497,7 +501,7 @@ _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 
 
 def flat_node_of(value: Any) -> bytes | None:
-    """Return the node of a small flat dict, or None: go the long way."""
+    """Return the node of a small flat dict, or None: take the long path."""
     if not _is_flat(value):
         return None
     try:
@@ -508,7 +512,7 @@ def flat_node_of(value: Any) -> bytes | None:
 
 
 def scalar_node_of(value: Any) -> bytes | None:
-    """Return the node of a small scalar, or None: go the long way."""
+    """Return the node of a small scalar, or None: take the long path."""
     kind = class_of(value)
     if value is None or kind is bool or (kind is int and -INT_MAX <= value <= INT_MAX):
         return _to_json(value)
@@ -516,7 +520,7 @@ def scalar_node_of(value: Any) -> bytes | None:
 
 
 def flat_digest_of(value: Any) -> bytes | None:
-    """Return the digest of a small flat dict, or None: go the long way."""
+    """Return the digest of a small flat dict, or None: take the long path."""
     if not _is_flat(value):
         return None
     try:

@@ -1,8 +1,9 @@
-"""How an object of a user's class is taken apart into named parts, and put together again.
+"""Take an object of a user's class apart into named parts, and rebuild it.
 
-A shape never calls `__init__`, `__post_init__`, validators or setters of the class: what was stored
-has been through them once, and running them again could change it. Parts are set on a bare object.
-Taking apart refuses what the parts would not bring back, above all attributes that are no fields.
+A shape never calls `__init__`, `__post_init__`, validators or setters of the class: a stored value
+has passed them once, and running them again could change it. Parts are set on a bare object. An
+object is refused if its parts would not restore it, above all if it has attributes that are no
+fields.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 class_of: Callable[[object], type[Any]] = type
-"""`type(value)`, in a form that says to type checkers that nothing is known of the class."""
+"""`type(value)`, typed so that type checkers assume nothing about the class."""
 
 
 class Misfit(Exception):
@@ -34,7 +35,7 @@ class Shape(Protocol):
     """The codec of one class.
 
     `faithful`: setting the fields of a bare object and reading them back cannot run code of the
-    class, so that there is no need to try it with every value.
+    class, so values need no trial.
     """
 
     tag: str
@@ -47,7 +48,7 @@ class Shape(Protocol):
 
 
 def shape_of(cls: type[Any], name: str) -> Shape | None:
-    """The shape of a class, or None for a class that has no named parts."""
+    """Return the shape of a class, or None for a class without named parts."""
     if issubclass(cls, enum.Enum):
         return None
     if is_model(cls):
@@ -62,7 +63,8 @@ def shape_of(cls: type[Any], name: str) -> Shape | None:
 
 
 def is_model(cls: type) -> bool:
-    """Is it a pydantic model? Without importing pydantic: a model can only exist after that."""
+    """Return whether it is a pydantic model, without importing pydantic: a model can only exist
+    after that import."""
     pydantic = sys.modules.get("pydantic")
     base = getattr(pydantic, "BaseModel", None)
     return isinstance(base, type) and issubclass(cls, base)
@@ -73,7 +75,7 @@ def is_namedtuple(cls: type[Any]) -> bool:
 
 
 def has_parts(cls: type[Any]) -> bool:
-    """Can objects of this class be values?"""
+    """Return whether objects of this class can be values."""
     return (
         issubclass(cls, (enum.Enum, msgspec.Struct))
         or dataclasses.is_dataclass(cls)
@@ -83,7 +85,8 @@ def has_parts(cls: type[Any]) -> bool:
 
 
 def _refuse_strangers(cls: type, strangers: set[str]) -> None:
-    """A cached property may be forgotten, it can be computed again; other attributes may not."""
+    """A cached property may be dropped, because it can be computed again; other attributes may
+    not."""
     lost = [n for n in sorted(strangers) if not _is_cached_property(cls, n)]
     if lost:
         raise Misfit(f"it has an attribute {lost[0]!r} that is no field of {cls.__qualname__}")
@@ -119,7 +122,7 @@ class FieldShape:
             raise Misfit(f"a field of it was never set ({error})") from None
 
     def complete(self, parts: Mapping[str, object]) -> Mapping[str, object]:
-        """The parts of a record, with today's defaults for fields that are newer than it."""
+        """Return the parts of a record, with today's defaults for newer fields."""
         if len(parts) == len(self.fields) and self._known.issuperset(parts):
             return parts
         gone = [n for n in parts if n not in self._known]
@@ -180,8 +183,9 @@ class StructShape(FieldShape):
     def __init__(self, cls: Any, name: str) -> None:
         fields = msgspec.structs.fields(cls)
         super().__init__(cls, name, {f.name: _struct_default(f) for f in fields})
-        # A Struct cannot be made without its constructor, and that calls `__post_init__`. A twin
-        # without one is made instead and then given the class; their layouts are the same.
+        # A Struct cannot be made without its constructor, which calls `__post_init__`. A twin
+        # without one is
+        # made instead and then given the class; their layouts are the same.
         self._bare: Any = _bare_twin(cls) if hasattr(cls, "__post_init__") else cls
 
     def _make(self, parts: Mapping[str, object]) -> object:
@@ -230,11 +234,11 @@ _bare_tuple: Any = vars(tuple)["__new__"]
 
 
 class ModelShape:
-    """A pydantic model, as pydantic itself keeps it: no validation, no `model_post_init`.
+    """A pydantic model as pydantic itself keeps it: no validation, no `model_post_init`.
 
     Its parts are four dicts: fields that were set, extras that were set, fields that a default
-    factory filled, extras added later. A field that was not set and still has its constant default
-    is left to the class. Private attributes are not stored; they get their defaults.
+    factory filled, extras added later. A field that was not set and has its constant default is
+    left to the class. Private attributes are not stored; they get their defaults.
     """
 
     tag: str = "model"
@@ -242,7 +246,7 @@ class ModelShape:
     def __init__(self, cls: Any, name: str) -> None:
         self.cls = cls
         self.name = name
-        # Its fields live in its `__dict__`, which is read and set as a whole.
+        # Its fields are in its `__dict__`, which is read and set as a whole.
         self.faithful = _is_faithful(cls, ())
 
     def field_names(self) -> Sequence[str]:

@@ -1,8 +1,8 @@
 """The classes that a reader may rebuild, by short name.
 
-Stored data names a class only by its short name, and only a class that the code has made known (by
-an annotation of a step, flow or state, or by `holdfast.versioning.register_type`) can come of it. Nothing is ever
-imported or looked up because data names it.
+Stored data names a class only by its short name, and only a class that the code has registered (by
+an annotation of a step, flow or state, or by `holdfast.versioning.register_type`) is rebuilt.
+Nothing is ever imported or looked up because data names it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.errors import UsageError
 
 C = TypeVar("C", bound=type)
 Upgrade = Callable[[dict[str, Any]], Any]
-"""Makes an object of today's class, or its fields, from the fields that are stored."""
+"""Makes an object of today's class, or its fields, from the stored fields."""
 
 
 class Known:
-    """A registry of classes. Registering is rare and reading is often: both are plain dicts."""
+    """A registry of classes. Registering is rare and reading is frequent: both are plain dicts."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, type] = {}
@@ -31,7 +31,7 @@ class Known:
         self._upgrades: dict[type, Upgrade] = {}
 
     def register(self, cls: C, name: str | None = None, upgrade: Upgrade | None = None) -> C:
-        """Make a class known under its short name; usable as a decorator."""
+        """Register a class under its short name; usable as a decorator."""
         if not isinstance(cls, type) or not has_parts(cls):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
                 f"{cls!r} cannot be registered: only dataclasses, NamedTuples, Enums, "
@@ -49,7 +49,7 @@ class Known:
     def learn(self, annotation: object) -> None:
         """Register every class that values of this annotation can have, also inside others."""
         waiting = [annotation]
-        # By identity, as not all have a hash; and kept, so that no identity is given out twice.
+        # By identity, because some have no hash; and kept, so that no identity is reused.
         seen: dict[int, object] = {}
         while waiting:
             part = waiting.pop()
@@ -79,7 +79,8 @@ class Known:
         return self._upgrades.get(cls)
 
     def shape(self, cls: type) -> Shape | None:
-        """How to take apart and rebuild objects of this class; None for enums and strangers."""
+        """Return how to take apart and rebuild objects of this class; None for enums and unknown
+        classes."""
         found = self._shapes.get(cls)
         if found is None and cls in self._names:
             found = shape_of(cls, self._names[cls])
@@ -99,8 +100,8 @@ class Known:
     def _put(self, short: str, cls: type) -> None:
         """The same class again (reload, notebook cell) replaces: values are written by the new one.
 
-        Objects of the replaced class that are still alive are refused from now on, since they
-        would come back as objects of another class.
+        Live objects of the replaced class are refused from now on, because they would be restored
+        as objects of another class.
         """
         replaced = self._by_name.get(short)
         if replaced is not None and replaced is not cls:
@@ -113,7 +114,7 @@ class Known:
 
 
 def short_name(cls: type) -> str:
-    """The qualified name, without the function it was defined in."""
+    """The qualified name, without the enclosing function."""
     return cls.__qualname__.rpartition("<locals>.")[2]
 
 
@@ -122,7 +123,8 @@ def _home(cls: type) -> tuple[str, str]:
 
 
 def _is_value_class(cls: type) -> bool:
-    """A base such as `enum.Enum` or `BaseModel` itself is named in annotations, but has no values."""
+    """A base such as `enum.Enum` or `BaseModel` itself appears in annotations, but has no
+    values."""
     return has_parts(cls) and cls.__module__ not in {
         "enum",
         "msgspec",

@@ -36,19 +36,20 @@ from holdfast._engine.values.scalars import LEAVES
 
 
 def encode(value: object, path: str = "value", known: Known = KNOWN) -> bytes:
-    """The node of a value, with nothing stored apart."""
+    """Return the node of a value, with nothing stored separately."""
     return Writer(known).write(value, path)[0]
 
 
 def decode(node: bytes, known: Known = KNOWN) -> Any:
-    """The value of a node."""
+    """Return the value of a node."""
     return Reader(known).decode(node)
 
 
 def same(a: Any, b: Any, known: Known = KNOWN) -> bool:
-    """Are two values the same, exact types included? NaN is itself; dicts and sets have no order.
+    """Return whether two values are the same, including exact types. NaN is itself; dicts and sets
+    have no order.
 
-    Written apart from the writer and the digests, as the measure of both.
+    Independent of the writer and the digests, as the measure of both.
     """
     kind = class_of(a)
     if kind is not class_of(b):
@@ -86,7 +87,7 @@ def _same_dicts(a: dict[Any, Any], b: dict[Any, Any], known: Known) -> bool:
 
 
 def _same_sets(a: list[Any], b: list[Any], known: Known) -> bool:
-    """By search, since 1 and True, or two NaN, are equal or not to a set in other ways than to us."""
+    """By search, because 1 and True, or two NaN, are equal to a set in other ways than here."""
     rest = list(b)
     for part in a:
         index = next((i for i, other in enumerate(rest) if same(part, other, known)), None)

@@ -1,4 +1,4 @@
-"""How long, and until when: seconds, a timedelta, "1h30m", or a moment. Pure."""
+"""Durations and end times: seconds, a timedelta, "1h30m", or a datetime. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _UNITS_US = {
 }
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 LONGEST_US = 100 * 365 * _UNITS_US["d"]
-"""A hundred years: what is longer is a mistake in the unit."""
+"""A hundred years: a longer duration is a mistake in the unit."""
 
 
 def micros(duration: object, what: str, *, positive: bool = False) -> int:
-    """Return a duration in microseconds, or raise a UsageError that says what it may be."""
+    """Return a duration in microseconds, or raise a UsageError with the accepted forms."""
     found = _micros(duration)
     if found is None:
         raise UsageError(
@@ -77,8 +77,8 @@ def _parsed(text: str) -> int | None:
 
 
 def ends(duration: object, what: str) -> Callable[[int], int]:
-    """Return how the end of a wait follows from the time at which it begins. A moment in the past
-    is an end that has come."""
+    """Return a function from the beginning of a wait to its end. A datetime in the past is an end
+    that has come."""
     if isinstance(duration, dt.datetime):
         if duration.tzinfo is None:
             raise UsageError(

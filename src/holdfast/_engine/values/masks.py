@@ -1,4 +1,4 @@
-"""Texts that must not be seen, and what stands in their place."""
+"""Secret texts and their replacements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _texts: dict[str, str] = {}
 registered: list[tuple[str, str]] = []
 """The masked texts, the longest first, and their replacements. Empty: there is no secret."""
 _in_json: list[tuple[bytes, bytes]] = []
-"""The same inside of encoded JSON."""
+"""The same inside encoded JSON."""
 
 
 def mask(name: str, text: str) -> None:
@@ -37,7 +37,7 @@ def any_masked() -> bool:
 
 
 def masked(text: str) -> str:
-    """Return a text in which every registered secret is replaced by its name."""
+    """Return a text with every registered secret replaced by its name."""
     for form, shown in registered:
         if form in text:
             text = text.replace(form, shown)
@@ -50,7 +50,7 @@ def holds_secret(text: str) -> bool:
 
 
 def masked_json(body: bytes) -> bytes:
-    """Return encoded JSON in which every registered secret is replaced by its name."""
+    """Return encoded JSON with every registered secret replaced by its name."""
     for form, shown in _in_json:
         if form in body:
             body = body.replace(form, shown)

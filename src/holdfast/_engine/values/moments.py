@@ -1,4 +1,4 @@
-"""Times of the store as people and programs see them: datetimes in UTC."""
+"""Times of the store as datetimes in UTC, for people and programs."""
 
 from __future__ import annotations
 

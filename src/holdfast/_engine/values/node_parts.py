@@ -14,7 +14,7 @@ DEPTH_MAX_LEVELS: Final = 64
 VALUE_MAX_BYTES: Final = 64 * 1024 * 1024
 
 QUOTE_BYTES: Final = 64
-"""Half of what a string takes beside its characters, with its place in a dict or list."""
+"""Half of a string's size beside its characters, with its place in a dict or list."""
 BRACE_BYTES: Final = 240
 BRACKET_BYTES: Final = 104
 COMMA_BYTES: Final = 48
@@ -26,11 +26,11 @@ _parse: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
 def from_json(raw: bytes) -> Any:
-    """The tree of a node.
+    """Return the tree of a node.
 
-    msgspec (0.22 at least) copies a text to where memory was asked for, without a look whether there
-    was any: under a limit of memory the process dies of it. So what the tree will take is asked for
-    here first, and given back: where it is not there, Python raises MemoryError.
+    msgspec (0.22 at least) copies a text into requested memory without checking that it got any:
+    under a memory limit the process dies. The memory for the tree is therefore requested here
+    first, and freed: if it is not available, Python raises MemoryError.
     """
     size = len(raw) + QUOTE_BYTES * raw.count(b'"')
     if len(raw) >= LARGE_NODE_BYTES:
@@ -58,7 +58,7 @@ def member_of(value: enum.Enum) -> str | list[str | int]:
 
 
 def read_enum(cls: type[Any], of: Any) -> Any:
-    """A member by name, a combination of flags by the names of its bits."""
+    """Return a member by name, a combination of flags by the names of its bits."""
     if type(of) is str and of in cls.__members__:
         return cls.__members__[of]
     if type(of) is str or not issubclass(cls, enum.Flag):
@@ -73,5 +73,5 @@ def read_enum(cls: type[Any], of: Any) -> Any:
 
 
 def parts_of(member: Any) -> list[str | int]:
-    """Return the members that a combination of flags was stored as; else the one."""
+    """Return the stored members of a combination of flags, or the single member."""
     return cast("list[str | int]", member) if type(member) is list else [member]

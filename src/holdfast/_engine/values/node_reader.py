@@ -1,9 +1,9 @@
-"""From a node back to its value: the half of the codec that meets hostile data.
+"""From a node back to its value: the half of the codec that reads hostile data.
 
-Every look-up goes through a closed table: tags in `_TAGS`, leaves in `leaves`, classes in `Known`.
-Data that no writer of ours can have made is `Corrupt`. Data that is whole, and that today's class
-cannot take (a field was removed, a member renamed, the class is not known), is `ClassChanged`, unless
-the class was registered with an `upgrade=` function that makes something of it.
+Every lookup uses a closed table: tags in `_TAGS`, leaves in `leaves`, classes in `Known`. Data that
+no valid writer can have made is `Corrupt`. Intact data that today's class cannot take (a field was
+removed, a member renamed, the class is not known) is `ClassChanged`, unless the class was
+registered with an `upgrade=` function.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Reader:
             self.count(node)
             return self.read(from_json(node))
         except (StoreError, RunError, ClassChanged, MemoryError):
-            raise  # What chunks are fetched from has failed; that is no damage of the value.
+            raise  # The source of the chunks has failed; that is no damage of the value.
         except Unfit as error:
             raise damaged(str(error)) from None
         except RecursionError:
@@ -57,7 +57,7 @@ class Reader:
             raise damaged(f"{type(error).__name__}: {error}") from None
 
     def read(self, tree: Any) -> Any:
-        """The value of a parsed node."""
+        """Return the value of a parsed node."""
         kind = class_of(tree)
         if kind is dict:
             if len(tree) != 1:
@@ -203,7 +203,7 @@ class Reader:
         raise ClassChanged(name[:80], stored, None if cls is None else _today(self.known, cls), why)
 
     def _check_storable(self, value: Any) -> None:
-        """Refuse what an upgrade made and what no step could take: it would fail the run there."""
+        """Refuse an upgrade's result that no step could take: it would fail the run there."""
         try:
             Writer(self.known).write(value, "it")
         except NotSerializable as refused:
@@ -231,7 +231,7 @@ def _why(error: Exception) -> str:
 
 
 def _today(known: Known, cls: type) -> Sequence[str]:
-    """The fields, or members, that a class has now."""
+    """Return the fields, or members, that a class has now."""
     shape = known.shape(cls)
     if shape is not None:
         return shape.field_names()

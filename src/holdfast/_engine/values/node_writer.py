@@ -41,7 +41,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 def to_json(value: object) -> bytes:
     """Encode a value of any size.
 
-    Where its output cannot be enlarged, `Encoder.encode` of msgspec (0.22 at least) ends the process
+    If its output buffer cannot grow, `Encoder.encode` of msgspec (0.22 at least) ends the process
     with a segmentation fault; `encode_into` raises MemoryError.
     """
     output = bytearray()
@@ -50,9 +50,10 @@ def to_json(value: object) -> bytes:
 
 
 def is_plain(value: object, levels: int = DEPTH_MAX_LEVELS) -> bool:
-    """Is it made of exact JSON types only? (A lone surrogate in a text is found later.)
+    """Return whether it consists of exact JSON types only. (A lone surrogate in a text is found
+    later.)
 
-    The walk goes level by level, which bounds the depth without a count at every element, and ends
+    The walk goes level by level. That bounds the depth without a count at every element, and ends
     on a cycle too.
     """
     level: list[Any] = [value]
@@ -85,9 +86,10 @@ def is_plain(value: object, levels: int = DEPTH_MAX_LEVELS) -> bool:
 
 
 def surely_long(value: Any, limit: int) -> bool:
-    """Is the JSON of this plain dict or list longer than the limit? A quick look, no for unsure.
+    """Return whether the JSON of this plain dict or list is longer than the limit. A quick look;
+    False for unsure.
 
-    It spares writing out a dict of arguments as a whole when a long list in it is stored apart.
+    It avoids writing a dict of arguments as a whole when a long list in it is stored separately.
     """
     kind = class_of(value)
     if kind is list and len(value) > limit // 2:
@@ -114,7 +116,7 @@ class Refused(Exception):
 
 
 class Writer:
-    """Writes one value. `copying`: what it gives back shares nothing mutable with the value."""
+    """Writes one value. `copying`: its result shares nothing mutable with the value."""
 
     def __init__(self, known: Known, *, copying: bool = False) -> None:
         self.known = known
@@ -124,7 +126,7 @@ class Writer:
         self._open: set[int] = set()
 
     def write(self, value: object, path: str) -> tuple[bytes, Any]:
-        """The node, and the value as the reader would give it."""
+        """Return the node, and the value as the reader would give it."""
         try:
             return self.walk(value)
         except Refused as refused:
@@ -140,7 +142,7 @@ class Writer:
         return self._text(value)
 
     def plain(self, value: Any) -> bytes:
-        """The node of a plain dict or list."""
+        """Write the node of a plain dict or list."""
         raw = to_json(value)
         self.count(raw)
         return b'{"plain":%b}' % raw
@@ -149,7 +151,7 @@ class Writer:
         return b"[%b]" % b",".join(nodes)
 
     def place(self, node: bytes) -> bytes:
-        """Any finished node of a container passes here."""
+        """Hook for every finished node of a container."""
         return node
 
     # --- the walk -------------------------------------------------------------------------------
@@ -172,13 +174,13 @@ class Writer:
     def _plain(self, value: Any) -> tuple[bytes, Any]:
         try:
             return self.plain(value), msgspec.to_builtins(value) if self.copying else value
-        except UnicodeEncodeError:  # The slow way finds the text with the surrogate, and its path.
+        except UnicodeEncodeError:  # The slow path finds the text with the surrogate, and its path.
             return self._inside(value, self._container(value, class_of(value)))
 
     def _inside(
         self, value: object, write: Callable[[Any], tuple[bytes, Any]]
     ) -> tuple[bytes, Any]:
-        """Go one level down: where cycles, depth and the number of parts are bounded."""
+        """Go one level down: cycles, depth and the number of parts are bounded here."""
         mark, self._nodes = id(value), self._nodes + 1
         if mark in self._open:
             raise Refused("it contains itself")
@@ -188,7 +190,7 @@ class Writer:
             raise Refused(f"it has more than {NODES_MAX_COUNT:,} parts")
         self._open.add(mark)
         node, copy = write(value)
-        # Not in a `finally`: after a refusal the writer is thrown away.
+        # Not in a `finally`: after a refusal the writer is discarded.
         self._open.discard(mark)
         return node, copy
 
@@ -224,7 +226,7 @@ class Writer:
     def _named(
         self, values: dict[str, Any], step: str, key: Callable[[str], bytes]
     ) -> tuple[bytes, dict[str, Any]]:
-        """A JSON object of nodes, and the copies under the same names."""
+        """Return a JSON object of nodes, and the copies under the same names."""
         raw = self._scalars(values)
         if raw is not None:
             return raw, values
@@ -240,7 +242,7 @@ class Writer:
         return b"{%b}" % b",".join(nodes), copies
 
     def _scalars(self, values: dict[str, Any]) -> bytes | None:
-        """Most objects have a few short texts and numbers: those are their own nodes."""
+        """Most objects have a few short texts and numbers, which are their own nodes."""
         parts = values.values()
         if not _SCALARS.issuperset(map(type, parts)):
             return None
@@ -252,7 +254,7 @@ class Writer:
         try:
             raw = to_json(values)
         except UnicodeEncodeError:
-            return None  # The slow way finds it.
+            return None  # The slow path finds it.
         return raw if self.is_small(raw) else None
 
     def is_small(self, raw: bytes) -> bool:
@@ -348,12 +350,12 @@ class Writer:
 
 @functools.lru_cache(maxsize=4096)
 def _field_key(name: str) -> bytes:
-    """Names of classes and fields come up again and again; there are not many."""
+    """Names of classes and fields are few and repeated often."""
     return to_json(name)
 
 
 def parts_of(shape: Shape, value: Any) -> Parts:
-    """The parts of an object, without empty ones at the end."""
+    """Return the parts of an object, without empty ones at the end."""
     try:
         parts = shape.apart(value)
     except Misfit as misfit:
@@ -366,7 +368,7 @@ def parts_of(shape: Shape, value: Any) -> Parts:
 
 
 def _rebuilt(shape: Shape, value: Any, copies: list[dict[str, Any]]) -> Any:
-    """The object as the reader would give it, with proof that it has the very parts it was given."""
+    """Return the object as the reader would give it, proven to have exactly its original parts."""
     try:
         made = shape.build(copies)
         exact = type(made) is type(value) and _are(parts_of(shape, made), copies)
@@ -380,7 +382,7 @@ def _rebuilt(shape: Shape, value: Any, copies: list[dict[str, Any]]) -> Any:
 
 
 def _are(parts: Sequence[dict[str, Any]], copies: Sequence[dict[str, Any]]) -> bool:
-    """Has the rebuilt object the very parts that it was given?"""
+    """Return whether the rebuilt object has exactly its original parts."""
     return len(parts) == len(copies) and all(
         part.keys() == copy.keys() and all(part[name] is copy[name] for name in part)
         for part, copy in zip(parts, copies, strict=True)
@@ -392,7 +394,8 @@ def _short(key: object) -> str:
 
 
 def why_not(value: object, *, verb: str = "pass") -> str:
-    """Why a value of an unknown class is refused, and what to do now: `pass` or `return` others."""
+    """Return why a value of an unknown class is refused, and the remedy: `pass` or `return`
+    others."""
     kind = class_of(value)
     name = kind.__qualname__.rpartition("<locals>.")[2]
     if has_parts(kind):

@@ -56,7 +56,7 @@ class _Shape:
 
 
 class Strangers(Known):
-    """The classes that are known, and a stand-in for each other one that was met."""
+    """The known classes, and a stand-in for each unknown one."""
 
     def __init__(self, known: Known = KNOWN) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Strangers(Known):
 
 
 class LenientReader(ChunkReader):
-    """Reads a value of a run, with stand-ins for what is not known."""
+    """Reads a value of a run, with stand-ins for unknown classes."""
 
     known: Strangers
 
@@ -120,18 +120,18 @@ class LenientReader(ChunkReader):
 
 
 class LenientValues(Values):
-    """The values of a run, for somebody who need not know all classes of the user."""
+    """The values of a run, for a reader that may not know all classes of the user."""
 
     def __init__(self, fetch: Callable[[int], Mapping[int, bytes]], next_chunk: int) -> None:
         super().__init__(fetch, Strangers(), next_chunk)
 
     def decode_leniently(self, node: bytes) -> Any:
-        """Return a value, with stand-ins for objects of classes that are not known."""
+        """Return a value, with stand-ins for objects of unknown classes."""
         return LenientReader(self).decode(node)
 
 
 def has_strangers(value: object) -> bool:
-    """Whether a stand-in is in a value that was read leniently."""
+    """Return whether a leniently read value contains a stand-in."""
     try:
         digest(value)
     except NotSerializable:

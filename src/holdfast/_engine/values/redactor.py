@@ -17,21 +17,20 @@ from holdfast._engine.values.node_parts import DEPTH_MAX_LEVELS
 from holdfast.errors import NotSerializable
 
 Redact = Callable[[str, Any], Any]
-"""Given the path to a part and the part, returns what is stored in its place."""
+"""Receives the path to a part and the part; returns the value to store."""
 
 ERRORS = ("error", "degraded")
-"""The facts of an entry that tell an exception."""
+"""The facts of an entry that describe an exception."""
 UNTOLD = "(not stored: the redact function failed)"
 
 
 def redacted(value: Any, path: str, redact: Redact, known: Known = KNOWN) -> Any:
-    """Return a value as it is to be stored; the same object if nothing was taken out."""
+    """Return a value as it is to be stored; the same object if nothing was redacted."""
     return _Redacting(redact, known).part(value, path, 0)
 
 
 def redact_facts(facts: dict[str, Any], step: str, redact: Redact | None) -> str:
-    """Take out of the facts of an entry what must not be stored; returns how the paths to its
-    values begin."""
+    """Redact the facts of an entry; returns the beginning of the paths to its values."""
     if redact is None:
         return ""
     for name in ERRORS:
@@ -49,7 +48,7 @@ def redact_error(error: Any, path: str, redact: Redact) -> None:
 
 
 def redact_text(text: str, path: str, redact: Redact | None) -> str:
-    """Return a text of ours that may hold something of the user's, as it is to be stored."""
+    """Return a text of Holdfast that may contain user data, as it is to be stored."""
     if redact is None:
         return text
     try:
@@ -107,7 +106,7 @@ class _Redacting:
 
 
 def _open(key: object) -> object:
-    """Return the key of a dict as it may be seen."""
+    """Return the key of a dict as it may be shown."""
     return masked(key) if type(key) is str else key
 
 

@@ -1,7 +1,7 @@
-"""Values without parts that JSON has no word for: how each is written as plain JSON and read back.
+"""Values without parts that JSON cannot express: how each is written as plain JSON and read back.
 
-Reading checks the form of what it gets before it hands it to a constructor: stored text reaches
-none but those named in this file.
+Reading checks the form before it calls a constructor: stored text reaches only the constructors
+named in this file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unfit(Exception):
 
 
 class Leaf(NamedTuple):
-    """`pack(unpack(p)) == p` for all that `pack` gives: that is what the writer verifies."""
+    """`pack(unpack(p)) == p` for every result of `pack`: the writer verifies that."""
 
     tag: str
     pack: Callable[[Any], Any]
@@ -117,7 +117,7 @@ def _integer(payload: object) -> int:
 
 
 def _pack_clock(value: dt.datetime | dt.time) -> list[object]:
-    """Wall time, zone, fold: what makes up a datetime or a time, apart from its class."""
+    """Wall time, zone, fold: the parts of a datetime or a time, apart from its class."""
     wall = value.replace(tzinfo=None, fold=0).isoformat()
     return [wall, _pack_zone(value.tzinfo), value.fold]
 
@@ -178,13 +178,14 @@ def _unpack_zone(payload: object) -> dt.tzinfo | None:
 
 @functools.cache
 def _zones() -> frozenset[str]:
-    """All zones of this machine. An unknown key never reaches ZoneInfo, which would try to import
-    a module by that name."""
+    """Return all zones of this machine. An unknown key never reaches ZoneInfo, which would try to
+    import a module by that name."""
     return frozenset(zoneinfo.available_timezones())
 
 
 def _pydantic_zone() -> Any:
-    """The class of fixed offsets that pydantic gives to datetimes it has parsed, if it is loaded."""
+    """Return the class of fixed offsets that pydantic gives to parsed datetimes, if it is
+    loaded."""
     return getattr(sys.modules.get("pydantic_core"), "TzInfo", None)
 
 
@@ -208,6 +209,6 @@ LEAVES: dict[type, Leaf] = {
     dt.time: Leaf("time", _pack_clock, _unpack_time),
     dt.timedelta: Leaf("timedelta", _pack_timedelta, _unpack_timedelta),
 }
-"""By exact type. `int` and `float` stand here for what JSON cannot hold: long ones, NaN, infinity."""
+"""By exact type. `int` and `float` cover what JSON cannot express: long ones, NaN, infinity."""
 
 LEAF_BY_TAG = {leaf.tag: leaf for leaf in LEAVES.values()}

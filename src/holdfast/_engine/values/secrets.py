@@ -1,9 +1,9 @@
 """Secrets: registered under a name, and masked by it wherever they would be stored or shown.
 
-A process registers its secrets when it starts. From then on each of them is replaced by
-`[secret NAME]` in whatever its runs write (values, errors, states, what is emitted), in log lines of
-ours and in those that pass the logging filter. A `Secret` that is passed to a step is stored as its
-name alone, and its text is looked up where it is used.
+A process registers its secrets when it starts. From then on `[secret NAME]` replaces each of them
+in everything that its runs write (values, errors, states, emitted values), in log lines of Holdfast
+and in those that pass the logging filter. A `Secret` that is passed to a step is stored as its name
+alone; its text is looked up where it is used.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from holdfast._engine.values.redactor import Redact, redacted
 from holdfast.errors import UsageError
 
 SECRET_MIN_CHARS = 8
-"""A shorter text would be found in texts that have nothing to do with it."""
+"""A shorter text would also match unrelated texts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret by its name; the text is where `reveal()` is called, and nowhere else."""
+    """A secret by its name; `reveal()` alone returns the text."""
 
     name: str
 
@@ -58,13 +58,13 @@ def registered(name: str, text: str) -> Secret:
 
 
 def masked_value(value: Any, path: str) -> Any:
-    """Return a value that is to be stored, its secrets masked."""
+    """Return a value to store, with its secrets masked."""
     return redacted(value, path, _mask_part) if masks.any_masked() else value
 
 
 def masking(own: Redact | None) -> Redact | None:
-    """Return what takes out of values what must not be stored: what the user's function says, and
-    then every secret. None if there is nothing to take out."""
+    """Return the redaction of values: the user's function, then every secret. None if there is
+    nothing to redact."""
     if not masks.any_masked():
         return own
     if own is None:
@@ -81,7 +81,7 @@ def _mask_part(_path: str, part: Any) -> Any:
 
 
 def _masked_bytes(part: bytes | bytearray) -> bytes | bytearray:
-    """Return bytes without secrets, in whichever usual way the text was encoded."""
+    """Return bytes without secrets, in whichever usual encoding of the text."""
     for encoding in ("utf-8", "latin-1", "utf-16-le", "utf-16-be"):
         try:
             text = part.decode(encoding)

@@ -108,7 +108,7 @@ export interface Cause {
   frees_all: boolean;
 }
 
-/** One thing that is not as it was when the run recorded it. */
+/** One difference from what the run recorded. */
 export interface Change {
   kind: string;
   name: string;
