@@ -1,7 +1,7 @@
-"""Observers of runs, and alerts: base class, registration, and what they receive.
+"""Observers of runs, and alerts: base class, registration, and the objects that they receive.
 
 Ready-made observers are modules of this package: `opentelemetry`, `metrics`, `logging`, `alerts`.
-None of them is imported here.
+This module imports none of them.
 """
 
 from __future__ import annotations

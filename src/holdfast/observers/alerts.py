@@ -1,8 +1,8 @@
-"""Alerts for people, sent by a command: `holdfast.observers.on_alert(Command("notify-somebody --urgent"))`.
+"""Send alerts by a command: `holdfast.observers.on_alert(Command("notify-somebody --urgent"))`.
 
-The alert is one JSON object on the command's standard input. What is not shell is safe from it: the
-command line is split as a shell would, and no shell is started. An exit code other than 0, or a command
-that is not through in time, means that it is tried again later.
+The alert is one JSON object on the command's standard input. The command line is split as a shell
+would, and no shell is started. On an exit code other than 0, or when the command is not done in
+time, the alert is sent again later.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["Alert", "AlertNotSent", "Command"]
 
 TOLD_BYTES = 300
 TOLD_S = 1.0
-"""How long the last words of a command are waited for, if something that it started writes on."""
+"""How long to wait for the last output of a command if a process that it started still writes."""
 
 
 class AlertNotSent(RuntimeError):
-    """The command did not do it. The text has no argument of it: one may be a secret."""
+    """The command failed. The text has no argument of it, because an argument may be a secret."""
 
 
 class Command:
@@ -45,14 +45,14 @@ class Command:
             raise UsageError(f"timeout_s={timeout_s!r}: positive seconds")
         self.timeout_s = timeout_s
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        """By the id of the alert that it sends."""
+        """By the ID of the alert that it sends."""
 
     def __repr__(self) -> str:
         return f"<command {Path(self._argv[0]).name}>"
 
     @property
     def name(self) -> str:
-        """What tells it from other commands, in the whole fleet."""
+        """Its identity among the commands of the whole fleet."""
         return f"command {shlex.join(self._argv)}"
 
     def __call__(self, alert: Alert) -> None:
@@ -81,7 +81,8 @@ class Command:
             raise AlertNotSent(f"{program} ended with exit code {code}{said.last_line()}")
 
     def stop(self, alert: Alert) -> None:
-        """Kill the command that sends an alert, with all that it has started: its process ends."""
+        """Kill the command that sends an alert, with everything that it started: its process
+        ends."""
         process = self._running.get(alert.id)
         if process is not None:
             _kill(process)
@@ -98,18 +99,18 @@ class Command:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is None:  # Else its number may be somebody else's by now.
+    if process.returncode is None:  # Otherwise its number may belong to another process by now.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Tail:
-    """The end of what a command writes to its standard error, however much that is."""
+    """The end of a command's standard error, whatever its length."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._kept = b""
-        # What the command leaves behind may go on writing: the thread lives as long as that.
+        # A process that the command started may continue to write: the thread lives as long as that.
         self._thread = threading.Thread(target=self._read, name="holdfast-alert-said", daemon=True)
         self._thread.start()
 

@@ -1,11 +1,11 @@
-"""Logs of flows without repetition, with the run and the step, one line for each record.
+"""Logs of flows without repetition, with the run and the step, one line per record.
 
     handler.addFilter(holdfast.observers.logging.RunFilter())
     handler.setFormatter(holdfast.observers.logging.JsonFormatter())
 
-`RunFilter` drops what replayed flow code logs, since it was logged before, and gives the others their
-run and step. `JsonFormatter` makes one JSON object of a record, `LineFormatter` one line of text: names,
-payloads and what models wrote may hold anything, and cannot begin a line of their own with either.
+`RunFilter` drops records of replayed flow code, because they were logged before, and adds run and
+step to the others. `JsonFormatter` writes a record as one JSON object, `LineFormatter` as one line
+of text: with either, no name, payload or model output can begin a line of its own.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from holdfast.context import current_run, is_replaying
 from holdfast.redaction import redact, redact_record
 
 FIELDS = ("run_id", "flow", "step", "attempt", "generation")
-"""What is known of the run that a record is about."""
+"""The known facts about a record's run."""
 OWN = ("reason", "exception")
-"""What our own records say besides."""
+"""Further fields of Holdfast's own records."""
 PLACES_MAX = 50
 TEXT_MAX_CHARS = 16_384
-"""Of one message. A longer one is cut, and says so."""
+"""The length limit of a message. A longer one is cut and says so."""
 
 
 class RunFilter(logging.Filter):
-    """Drops what a replay repeats, and adds the run and the step to the rest: `run_id`, `flow`, `step`,
-    `attempt` and `generation`, for a format such as "%(run_id)s %(step)s %(message)s"."""
+    """Drops records that a replay repeats, and adds the run and the step to the others: `run_id`,
+    `flow`, `step`, `attempt` and `generation`, for a format such as "%(run_id)s %(step)s
+    %(message)s"."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is to be written."""
@@ -38,7 +39,7 @@ class RunFilter(logging.Filter):
         if is_replaying() and not ours:
             return False
         known: dict[str, Any] = dict.fromkeys(FIELDS, "")
-        # What a record says itself comes first: a worker speaks of many runs.
+        # The record's own fields win: a worker logs about many runs.
         if getattr(record, "run_id", None) is None:
             known |= run_fields()
         for name, value in known.items():
@@ -48,7 +49,7 @@ class RunFilter(logging.Filter):
 
 
 def run_fields() -> dict[str, Any]:
-    """Return what is known of the run and the step that this code is part of."""
+    """Return the facts about the run and the step of this code."""
     run = current_run()
     if run is None:
         return {}
@@ -59,8 +60,8 @@ def run_fields() -> dict[str, Any]:
 
 class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, message, and run_id, flow, step, attempt and
-    generation where there is a run. Of an exception there are the type and the places it came
-    through, and not its text, which may hold what the run worked with."""
+    generation inside a run. Of an exception it has the type and the stack, not the message, which
+    may contain data of the run."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -86,11 +87,11 @@ class LineFormatter(logging.Formatter):
         super().__init__(fmt)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and those of a traceback."""
+        """Return the line, and the lines of a traceback."""
         record.message = _cut(redact(_message(record)))
         record.asctime = self.formatTime(record)
         lines = [_inert(redact(self.formatMessage(record)))]
-        raised = record.exc_text  # Of one who has taken secrets out of it.
+        raised = record.exc_text  # A filter has taken secrets out of it.
         if record.exc_info and not raised:
             raised = self.formatException(record.exc_info)
         for text in (raised, record.stack_info):
@@ -104,13 +105,13 @@ def _raised(record: logging.LogRecord) -> dict[str, Any]:
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
         return {"exception": type(error).__name__, "places": _places(error)}
-    if record.exc_text:  # A secret was taken out of it; what is left of it is text.
+    if record.exc_text:  # A secret was masked in it; the rest is text.
         return {"exception": getattr(record, "raised", "Exception")}
     return {}
 
 
 def _inert(text: str) -> str:
-    """Return text in which whatever could end the line, move a cursor or hide is an escape."""
+    """Return a text with escapes for everything that could end the line, move a cursor or hide."""
     if text.isprintable():
         return text
     return "".join(
@@ -121,7 +122,7 @@ def _inert(text: str) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # Its arguments do not fit its text: the text is what there is.
+    except Exception:  # Its arguments do not fit its text: use the text alone.
         return str(record.msg)
 
 
@@ -136,6 +137,6 @@ def _time(record: logging.LogRecord) -> dt.datetime:
 
 
 def _places(error: BaseException) -> list[str]:
-    """Return where an exception came through, the place where it was raised last."""
+    """Return the stack of an exception, the innermost frame last."""
     frames = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
     return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]

@@ -1,8 +1,8 @@
-"""Counters of what this process does, for Prometheus: `holdfast.observers.metrics.observe()`.
+"""Counters of this process's work, for Prometheus: `holdfast.observers.metrics.observe()`.
 
-Attempts and how long they took, runs by how they ended, tokens and cost by model, and how many runs are
-executed now. Labels are names of flows, steps and models, never ids of runs nor step keys: a process
-that meets more names than it has room for counts the rest as `other`.
+Attempts and their durations, ended runs by status, tokens and cost by model, and the number of runs
+that execute now. Labels are names of flows, steps and models, never run IDs or step keys. Beyond a
+limit of names a process counts the rest as `other`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 NAMES_MAX = 200
-"""How many pairs of flow and step, how many flows and how many models are told apart."""
+"""How many pairs of flow and step, how many flows and how many models have their own series."""
 NAME_MAX_CHARS = 100
 OTHER = "other"
 BUCKETS_S = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
@@ -38,15 +38,15 @@ ENDS = {
 
 
 def observe(registry: CollectorRegistry | None = None) -> Metrics:
-    """Count from now on what runs do in this process; `close()` ends it. Without a registry it has one
-    of its own, and `text()` is what Prometheus reads."""
+    """Count the runs of this process from now on; `close()` ends it. Without a registry it creates
+    one, and `text()` returns the format that Prometheus reads."""
     metrics = Metrics(registry)
     metrics.begin()
     return metrics
 
 
 class Metrics(Observer):
-    """Counts what runs do in this process."""
+    """Counts the runs of this process."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         try:
@@ -97,13 +97,13 @@ class Metrics(Observer):
             self._end = _observe(self)
 
     def close(self) -> None:
-        """Count nothing more."""
+        """Stop counting."""
         if self._end is not None:
             self._end()
             self._end = None
 
     def text(self) -> str:
-        """Return all of it as Prometheus reads it."""
+        """Return all metrics in the format that Prometheus reads."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry).decode()
@@ -111,13 +111,13 @@ class Metrics(Observer):
     # -- what it hears -------------------------------------------------------------------------
 
     def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
-        """A run is executed here from now on."""
+        """This process executes a run from now on."""
         self._executing.add((run.store_id, run.namespace, run.run_id))
         self._at_work.set(len(self._executing))
         self._resumed.labels(self._flows.of(run.flow), str(resumed).lower()).inc()
 
     def run_released(self, run: ObservedRun, status: str) -> None:
-        """It is executed here no longer."""
+        """This process no longer executes it."""
         self._executing.discard((run.store_id, run.namespace, run.run_id))
         self._at_work.set(len(self._executing))
 
@@ -164,7 +164,7 @@ def _outcome(error: BaseException | None) -> str:
 
 
 class _Names:
-    """Names that are told apart, as far as there is room."""
+    """Names with their own series, up to the limit."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, ...]] = set()

@@ -1,4 +1,4 @@
-"""For tests of your own flows: a private store, a clock to move, crashes at every boundary.
+"""Test your own flows: a private store, a clock to move, crashes at every boundary.
 
 from holdfast import testing
 

@@ -1,4 +1,4 @@
-"""A clock that a test moves: threads and tasks that wait on it are woken when their time has come.
+"""A clock that a test moves: it wakes the threads and tasks whose time has come.
 
     clock = FakeClock()
     with testing.store(clock=clock) as store:
@@ -21,13 +21,13 @@ from typing import Any
 from holdfast._engine.values.durations import Duration, seconds
 
 START_US = 1_767_225_600_000_000
-"""2026-01-01 in UTC, in microseconds: where a fake clock begins unless told otherwise."""
+"""2026-01-01 in UTC, in microseconds: the default start of a fake clock."""
 
 LOOK_S = 0.01
-"""How often a sleeper looks at its event in real time; the clock itself wakes it at once."""
+"""How often a sleeper checks its event in real time; the clock itself wakes it at once."""
 
 PATIENCE_S = 10.0
-"""How long in real time the clock waits for a sleeper before it says that there is none."""
+"""How long in real time the clock waits for a sleeper before it reports that there is none."""
 
 
 class FakeClock:
@@ -42,7 +42,7 @@ class FakeClock:
         self._last = 0
 
     def __call__(self) -> int:
-        """Return microseconds since 1970, as a store asks for them."""
+        """Return microseconds since 1970, as a store needs them."""
         return self._now_us
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """How many threads and tasks wait for a time to come."""
+        """How many threads and tasks wait for a time."""
         with self._changed:
             return len(self._due)
 
@@ -67,15 +67,15 @@ class FakeClock:
         self.jump(seconds(duration, "advance(…), which goes forward (jump(…) is for faults)"))
 
     def jump(self, seconds: float) -> None:
-        """Move the clock in any direction: what a bad time server does."""
+        """Move the clock in any direction, like a bad time server."""
         with self._changed:
             self._move_to(self._now_us + round(seconds * 1e6))
 
     def advance_to_next(self, *, timeout_s: float = PATIENCE_S) -> float:
-        """Move to the moment at which the next sleeper wakes; returns the seconds that passed.
+        """Move to the moment at which the next sleeper wakes; returns the seconds moved.
 
-        If nobody sleeps yet, waits (in real time) until somebody does. A run that waits at a worker
-        is unloaded, and sleeps nowhere: `store.wait_until(run_id, waiting=True)`, and then `advance`.
+        If nobody sleeps yet, wait (in real time) until somebody does. A worker unloads a waiting
+        run, so nothing sleeps: use `store.wait_until(run_id, waiting=True)`, and then `advance`.
         """
         self.wait_until_sleeping(timeout_s=timeout_s)
         with self._changed:
@@ -85,7 +85,7 @@ class FakeClock:
             return (self._now_us - before_us) / 1e6
 
     def wait_until_sleeping(self, count: int = 1, *, timeout_s: float = PATIENCE_S) -> None:
-        """Wait in real time until so many threads and tasks sleep on this clock."""
+        """Wait in real time until this many threads and tasks sleep on this clock."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._due) >= count, timeout_s):
                 raise TimeoutError(
@@ -127,7 +127,7 @@ class FakeClock:
         moved = asyncio.Event()
 
         def wake() -> None:
-            # The loop was closed while we slept: then nobody waits for it any more.
+            # The loop was closed meanwhile: nobody waits for it any more.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(moved.set)
 
@@ -183,6 +183,6 @@ async def _either(moved: Any, event: Any) -> None:
 
 
 def real_deadline(timeout_s: float) -> Callable[[], float]:
-    """Return a function that says how many real seconds are left."""
+    """Return a function that returns the remaining real seconds."""
     end = time.monotonic() + timeout_s
     return lambda: end - time.monotonic()

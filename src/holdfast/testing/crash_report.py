@@ -1,4 +1,4 @@
-"""What a crash matrix found, in words."""
+"""The results of a crash matrix, in words."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Boundary(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct):
-    """One run that was killed and taken up again."""
+    """One run that was killed and resumed."""
 
     kills: list[Boundary]
     executed: dict[str, int] = {}
-    """How often the body of each step was called, in all lives together."""
+    """How often the body of each step was called, over all processes."""
     held: list[str] = []
     """Effects that were held for a person, as `on_doubt="hold"` promises."""
     settled: dict[str, str] = {}
-    """What `settle=` said of them."""
+    """The decisions of `settle=` about them."""
     given_up: list[str] = []
     """Effects that were given up, as `on_doubt="fail"` promises."""
     result: Any = None
@@ -54,9 +54,9 @@ class CrashReport(msgspec.Struct):
     run_id: str
     kill: str
     writes: int
-    """How many writes the undisturbed run has."""
+    """The number of writes of the undisturbed run."""
     undisturbed: dict[str, int]
-    """How often each body is called when nothing happens."""
+    """How often each body is called in the undisturbed run."""
     result: Any = None
     points: list[Point] = []
     left_out: int = 0

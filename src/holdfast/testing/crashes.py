@@ -1,4 +1,4 @@
-"""`crash_matrix`: kill and resume a flow at every boundary, and look whether it is still right.
+"""`crash_matrix`: kill and resume a flow at every boundary, and check that it is still right.
 
     def test_refund_survives_any_crash():
         report = testing.crash_matrix(refund, "order-42", setup=bank.clear, check=check)
@@ -6,17 +6,17 @@
     def check(result, point):
         assert len(bank.charges) <= 1
 
-A boundary is a write to the store; the process dies before the store has it, and, in a second run,
-after. So an effect is met with no trace, with its intent and nothing done, done and unrecorded, and
-recorded. Each time a new process takes the run up, and these must hold:
+A boundary is a write to the store. The process dies before the store has it, and in a second run
+after. An effect is therefore found without a trace, with an intent and nothing done, done and
+unrecorded, and recorded. Each time a new process resumes the run, and these must hold:
 
 * it completes with the result of the undisturbed run;
 * no step with a recorded outcome is executed again;
 * no effect is called without a durable intent, under two keys, or more often than its policy allows;
 * what is held was declared so (`on_doubt="hold"`): `settle=` decides it, else that run ends there.
 
-What it finds in practice: locals that do not survive turns, flows that take another way on replay
-(held as diverged), results that depend on how often a step was called.
+It finds local variables that a loop of turns loses, flows that are not repeatable (held as
+diverged), and results that depend on how often a step was called.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Settle = Callable[[RunHeld], Done[Any] | NotDone | Failed]
 Check = Callable[[Any, Point], object]
 Kill = Literal["simulated", "process"]
 RESUMES_MAX = 20
-"""A run that is not through after so many lives goes in a circle."""
+"""A run that needs more processes than this makes no progress."""
 
 
 def crash_matrix(
@@ -82,12 +82,12 @@ def crash_matrix(
 ) -> CrashReport:
     """Kill and resume a flow at every boundary; raises AssertionError where a promise is broken.
 
-    `setup` is called before each run, to empty your fakes; `check(result, point)` after each.
-    `answers(question)` answers what the flow asks; of an approval it says whether it is given.
-    `url="sqlite:"` keeps runs on the disk instead of in memory. `kill="process"` forks, and
-    sends a real SIGKILL (fakes in memory do not see what the killed process did). `crashes=2`
-    kills the resumed run again, at each of its boundaries. `same_result=False` is for flows whose
-    result is new each time (`uuid4`, `now`).
+    `setup` is called before each run, to clear your fakes; `check(result, point)` after each.
+    `answers(question)` answers the flow's questions; for an approval it returns whether to approve.
+    `url="sqlite:"` keeps runs on disk instead of in memory. `kill="process"` forks and sends a real
+    SIGKILL (in-memory fakes do not see the killed process's work). `crashes=2` kills the resumed
+    run again, at each of its boundaries. `same_result=False` is for flows whose result is new each
+    time (`uuid4`, `now`).
     """
     if kill not in ("simulated", "process") or crashes not in (1, 2):
         raise UsageError('crash_matrix: kill is "simulated" or "process", crashes is 1 or 2')
@@ -106,14 +106,14 @@ _SIDES: tuple[When, ...] = ("before", "after")
 
 
 def _spread(writes: int, limit: int) -> list[int]:
-    """Return the numbers of the writes to be killed at: all of them, or evenly chosen ones."""
+    """Return the numbers of the writes to kill at: all of them, or evenly chosen ones."""
     if writes <= limit:
         return list(range(1, writes + 1))
     return sorted({1 + round(i * (writes - 1) / max(1, limit - 1)) for i in range(limit)})
 
 
 class _Place:
-    """Where one killed run is kept, and how a process opens it."""
+    """The store of one killed run, and how a process opens it."""
 
     def __init__(self, temporary: TemporaryFolder | None, folder: str, clock: FakeClock) -> None:
         self._temporary = temporary
@@ -156,7 +156,7 @@ class _Matrix:
     # -- the runs ------------------------------------------------------------------------------
 
     def undisturbed(self) -> CrashReport:
-        """Run it once without a kill: what all others are measured by."""
+        """Run it once without a kill: the reference for all others."""
         with self._place() as (place, clock, _):
             ledger = Ledger(self._work.run_id)
             self._setup()
@@ -178,7 +178,7 @@ class _Matrix:
             )
 
     def kill_at(self, number: int, when: When, report: CrashReport, crashes: int) -> None:
-        """Kill at one boundary; with two deaths, also at each boundary of the resume."""
+        """Kill at one boundary; with two crashes, also at each boundary of the resume."""
         self._one(report, (number, when), None)
         if crashes == 1:
             return
@@ -190,7 +190,7 @@ class _Matrix:
     def _one(
         self, report: CrashReport, first: tuple[int, When], second: tuple[int, When] | None
     ) -> bool:
-        """Kill once or twice, resume, look. Says whether every kill was reached."""
+        """Kill once or twice, resume, check. Returns whether every kill was reached."""
         with self._place() as (place, clock, folder):
             ledger = Ledger(self._work.run_id)
             self._setup()
@@ -240,7 +240,7 @@ class _Matrix:
         point: Point,
         report: CrashReport,
     ) -> None:
-        """Take the run up again, settling what is held, until it ends."""
+        """Resume the run, settling doubts, until it ends."""
         for _ in range(RESUMES_MAX):
             known = _known(place, self._work.run_id)
             with answering(place.open, clock, self._work.run_id, self._people):
@@ -306,7 +306,7 @@ class _Matrix:
 
 
 def _known(place: _Place, run_id: str) -> set[tuple[int, str]]:
-    """Return the steps that have an outcome now: nobody may execute them again."""
+    """Return the steps that have an outcome now: no process may execute them again."""
     history = History.fold(run_id, _journal(place, run_id))
     return {
         (history.generation, record.key)
@@ -325,7 +325,7 @@ def _journal(place: _Place, run_id: str) -> list[Entry]:
 
 
 def _acknowledged(end: End, kill: Kill) -> list[str]:
-    """A process that is dead cannot say that a run has completed."""
+    """A dead process cannot report that a run has completed."""
     if kill == "process" or end.error is not None:
         return []
     return ["run() returned a result although its last write was never acknowledged"]
@@ -360,8 +360,8 @@ def _word(decision: Done[Any] | NotDone | Failed) -> str:
 
 
 People = Callable[[Any], Any]
-"""Is given what a run asks, as `store.questions()` has it, and returns the answer; of an approval,
-whether it is given."""
+"""Receives a question as `store.questions()` returns it, and returns the answer; for an approval,
+whether to approve."""
 
 ACTOR = "crash_matrix"
 LOOK_S = 0.02
@@ -393,8 +393,8 @@ def answering(
 
 
 def _look(store: Store, run_id: str, people: People) -> None:
-    """Answer once the whole run waits: else it would depend on the moment whether it writes that it
-    does, and a boundary after that would be met under another number."""
+    """Answer only once the whole run waits: otherwise timing would decide whether it writes that it
+    waits, and a later boundary would have another number."""
     row = store._backend.get(run_id)  # pyright: ignore[reportPrivateUsage]
     if row is None or row.status is not Status.WAITING:
         return
@@ -450,7 +450,7 @@ def wrong_calls(
 
 
 def unrecorded(ledger: Ledger, journal: list[Entry]) -> list[str]:
-    """In a run that has completed, what was executed has an outcome."""
+    """In a completed run, every executed step has an outcome."""
     recorded = {entry.step for entry in journal if entry.kind in _OUTCOMES}
     return [
         f"{step} was executed, and its outcome is not recorded"
@@ -460,7 +460,7 @@ def unrecorded(ledger: Ledger, journal: list[Entry]) -> list[str]:
 
 
 def _more(call: Executed, journal: list[Entry], deaths: int) -> int:
-    """Return how often more than undisturbed a body may be called after so many deaths."""
+    """Return how much more often than undisturbed a body may be called after this many crashes."""
     if not call.effect or call.policy in ("retry", "transaction"):
         return deaths
     return sum(
@@ -473,7 +473,7 @@ def _more(call: Executed, journal: list[Entry], deaths: int) -> int:
 
 
 def given_up(journal: list[Entry]) -> list[str]:
-    """Return the effects that were given up, their outcome unknown."""
+    """Return the effects that were given up with an unknown outcome."""
     return [
         str(entry.step)
         for entry in journal

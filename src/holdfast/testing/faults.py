@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Fault(msgspec.Struct):
-    """One thing that goes wrong."""
+    """One planned fault."""
 
     operation: str
     at: int
@@ -47,14 +47,14 @@ class _Fault(msgspec.Struct):
 
 
 class StoreFaults:
-    """What is to go wrong, by operation and number."""
+    """Planned faults, by operation and number."""
 
     def __init__(self) -> None:
         self._faults: list[_Fault] = []
         self._counts: dict[str, int] = {}
         self._lock = threading.Lock()
         self.seen: list[str] = []
-        """Every operation in order; what struck it stands behind a colon."""
+        """Every operation in order; a fault that struck it follows a colon."""
 
     def fail(
         self,
@@ -65,11 +65,11 @@ class StoreFaults:
         forever: bool = False,
         after: bool = False,
     ) -> None:
-        """Let the n-th call of an operation raise; `after` means that the store has done it."""
+        """Make the n-th call of an operation raise; `after` means that the store has done it."""
         self._add(_Fault(operation, at, forever, after, error))
 
     def fence(self, *, at: int = 1, forever: bool = False) -> None:
-        """Let the n-th append be refused, as if another owner had taken the run over."""
+        """Make the n-th append be refused, as if another owner had taken the run over."""
         self._add(_Fault("append", at, forever, fences=True))
 
     def delay(
@@ -80,7 +80,7 @@ class StoreFaults:
         seconds: float = 0.0,
         until: threading.Event | None = None,
     ) -> None:
-        """Let the n-th call wait, for a time or until an event is set."""
+        """Make the n-th call wait, for a time or until an event is set."""
         self._add(_Fault(operation, at, seconds=seconds, until=until))
 
     def count(self, operation: str) -> int:
@@ -95,7 +95,7 @@ class StoreFaults:
         self._faults.append(fault)
 
     def due(self, operation: str, what: str) -> _Fault | None:
-        """Count a call, and return what strikes it."""
+        """Count a call, and return the fault that strikes it."""
         with self._lock:
             number = self._counts[operation] = self.count(operation) + 1
             fault = next((it for it in self._faults if it.is_due(operation, number)), None)

@@ -1,10 +1,10 @@
-"""`replay`: a recorded history against today's code, in CI, without executing any step.
+"""`replay`: run today's code on a recorded history, in CI, without executing any step.
 
     def test_runs_of_last_year_still_replay():
         testing.replay(refund, "tests/histories/refund-41.json")
 
-The flow is executed on the recorded outcomes. Where it asks for something else than what stands in
-the journal, `Diverged` says what: a run of that history would be held when this code is deployed.
+The flow runs on the recorded outcomes. If it makes a different call than the journal has,
+`Diverged` says where: a run with that history would be held after this deploy.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class ReplayResult(msgspec.Struct):
 
 
 class _Beyond(HoldfastError):
-    """The flow went on where the record ends."""
+    """Whether the flow continued beyond the record."""
 
 
 class _ReadOnly(Through):
-    """A store with one run and those that belong to it, in which nothing more is written."""
+    """A read-only store with one run and its family."""
 
     def __init__(self, exported: Exported) -> None:
         kept = open_store("memory:", namespace=exported.run.namespace)
@@ -72,21 +72,22 @@ class _ReadOnly(Through):
         row = kept.get(exported.run.run_id)
         assert row is not None
         self.row = row
-        """The row as this store has it: with a number of its own, and without an owner."""
+        """The row as this store has it: with its own number, and without an owner."""
         self.refused: list[Draft] = []
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
-        """Refuse, and remember what was to be written."""
+        """Refuse, and remember the attempted write."""
         self.refused += [draft for write in writes for draft in write.drafts]
         raise _Beyond("the record ends here")
 
     def around(self, operation: str, what: str, perform: Callable[[], T]) -> T:
-        """Let everything else through."""
+        """Pass everything else through."""
         return perform()
 
 
 def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> ReplayResult:
-    """Replay a run that `store.export_run` or `holdfast store export` wrote; raises `Diverged` where today's code differs."""
+    """Replay a run that `store.export_run` or `holdfast store export` wrote; raises `Diverged`
+    where today's code differs."""
     read = read_export(exported)
     if read.run.flow not in (flow.name, *flow.aliases):
         raise UsageError(f"{exported} is a run of {read.run.flow!r}, not of {flow.name!r}")
@@ -167,7 +168,7 @@ def _result(execution: Execution, body: bytes) -> Any:
 
 
 class _Line(msgspec.Struct):
-    """One entry in a file; its body stands there as it was stored."""
+    """One entry in a file; its body is there as it was stored."""
 
     seq: int
     kind: str
@@ -201,7 +202,7 @@ class Exported(msgspec.Struct):
 
 
 def read_export(path: str | Path) -> Exported:
-    """Read a file that was exported, and check that nobody changed it."""
+    """Read an exported file, and check that nobody changed it."""
     if not _is_old(Path(path)):
         read = exports.read(Path(path))
         others = [run for run in read.runs if run is not read.run]

@@ -1,7 +1,7 @@
-"""The few doors from the test kit into the runtime; no other module of the kit has any.
+"""The test kit's only access to the runtime's internals.
 
-A user's test needs what a process is made of: an engine on a store, the process's default, and a
-look at every body that is called. Here, and only here, the kit takes hold of them.
+A user's test needs the parts of a process: an engine on a store, the process's default, and a
+report of every body that is called. Only this module accesses them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _target = Body.target
 
 @contextlib.contextmanager
 def watching(watcher: Watcher) -> Generator[None, None, None]:
-    """Have every call of user code (body, on_doubt, fallback) reported while it is entered."""
+    """Report every call of user code (body, on_doubt, fallback) while it is entered."""
     with _lock:
         if not _watchers:
             Body.target = _watched  # type: ignore[assignment, method-assign]
@@ -108,7 +108,7 @@ def _begin(what: str) -> Callable[[BaseException | None], None]:
 
 @contextlib.contextmanager
 def as_default(engine: Engine) -> Generator[None, None, None]:
-    """Make an engine the process's default for a while, whatever the default was before."""
+    """Make an engine the process's default for a while, and restore the former one."""
     before = engines._default  # pyright: ignore[reportPrivateUsage]
     engines._default = engine  # pyright: ignore[reportPrivateUsage]
     try:

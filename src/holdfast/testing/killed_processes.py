@@ -1,8 +1,8 @@
-"""The lives of a run: processes, one after another, that execute it, and what each of them did.
+"""The processes of a run that are killed one after another, and the work of each of them.
 
-A life opens its own handle on the store and its own engine, as a process would. It ends by the end
-of the run, by a hold, or by death at a chosen write; then its handle is gone and the next life
-takes the run up. `Ledger` is the world's own account: every body that was really called.
+A life opens its own handle on the store and its own engine, as a process would. It ends with the
+end of the run, with a hold, or with death at a chosen write; then its handle is gone and the next
+life resumes the run. `Ledger` is an independent account: every body that was really called.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXIT_STOPPED = 3
 
 
 class Executed(msgspec.Struct):
-    """One call of user code, as the world saw it."""
+    """One call of user code, as the outside world saw it."""
 
     life: int
     step: str
@@ -57,12 +57,12 @@ class Ledger:
         self._path = path
 
     def watch(self, frame: Frame, what: str) -> Callable[[BaseException | None], None]:
-        """Write down a call that begins now."""
+        """Note a call that begins now."""
         execution, call = frame.execution, frame.call
         assert call is not None
         if execution.run_id == self.run_id:
             spec = call.spec
-            # What commits together with its outcome needs no intent before.
+            # An effect that commits together with its outcome needs no intent before.
             intended = (
                 not spec.effect
                 or spec.transaction
@@ -87,12 +87,12 @@ class Ledger:
         if self._path is None:
             self.calls.append(executed)
             return
-        # One write of few bytes to a file opened for appending: it is there when we are gone.
+        # One short write to a file opened for appending: it survives this process.
         with Path(self._path).open("ab", buffering=0) as file:
             file.write(msgspec.json.encode(executed) + b"\n")
 
     def take_over(self, path: str) -> None:
-        """Take in what a process that is gone has written."""
+        """Read the notes of a process that is gone."""
         if Path(path).exists():
             lines = Path(path).read_bytes().splitlines()
             self.calls += [msgspec.json.decode(line, type=Executed) for line in lines]
@@ -142,12 +142,12 @@ class End(msgspec.Struct):
 
     @property
     def held(self) -> RunHeld | None:
-        """The error of a run that is held."""
+        """The error of a held run."""
         return self.error if isinstance(self.error, RunHeld) else None
 
 
 class Work(msgspec.Struct):
-    """What is executed: the user's flow with its arguments."""
+    """The user's flow with its arguments."""
 
     flow: Any
     run_id: str
@@ -155,8 +155,8 @@ class Work(msgspec.Struct):
     kwargs: dict[str, Any]
 
     def perform(self, store: Store) -> Any:
-        """Execute the run on a store, until it ends or stops. A rollback is an end too: the
-        caller receives its result."""
+        """Execute the run on a store, until it ends or stops. A rollback is an end too: the caller
+        receives its result."""
         bound = self.flow.with_options(store=store)
         try:
             if not isinstance(self.flow, AsyncFlow):
@@ -170,9 +170,9 @@ class Work(msgspec.Struct):
 
 @contextlib.contextmanager
 def process(kept: Kept, clock: FakeClock) -> Generator[Store, None, None]:
-    """Stand for a process: an engine of its own, gone without a farewell at the end."""
+    """Stand for a process: an engine of its own, gone without a clean shutdown at the end."""
     engine = Engine(kept, clock)
-    engine.listeners = ()  # A process that is killed writes no measures at its end.
+    engine.listeners = ()  # A killed process writes no measures at its end.
     try:
         with strict():
             yield Store(kept, engine)
@@ -207,7 +207,7 @@ def live(
 
 @contextlib.contextmanager
 def _dying_quietly() -> Generator[None, None, None]:
-    """The threads of a process that dies have nothing to report."""
+    """The threads of a dying process have nothing to report."""
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -231,8 +231,8 @@ def live_and_be_killed(
     when: When,
     beside: contextlib.AbstractContextManager[None],
 ) -> End:
-    """Execute the run in a forked process that gets a real SIGKILL at its n-th write. What happens
-    `beside` it goes on in this process."""
+    """Execute the run in a forked process that gets a real SIGKILL at its n-th write. `beside` runs
+    in this process meanwhile."""
     ledger.life += 1
     pid = os.fork()
     if pid == 0:

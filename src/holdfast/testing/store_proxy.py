@@ -1,7 +1,7 @@
-"""Stores that hand everything through to another store, but for what a test wants to go wrong.
+"""Stores that pass every operation to another store, except the planned failures.
 
 A handle of a process that dies (`Mortal`) and one whose operations fail (`faults.FaultyStore`) are
-both built on `Through`: it counts the writes and says in words what each one was.
+both built on `Through`: it counts the writes and describes each one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ TOLD_MAX = 3
 """How many entries of a batch are named."""
 
 WITHIN = "within"
-"""What an effect does in the store's own database, before it is committed."""
+"""An effect in the store's own database, before its commit."""
 WRITES = (
     *("start", "start_all", "claim", "take", "append", "append_within", WITHIN, "post"),
     *("put_account", "put_memo", "put_memos", "drop_memos", "forget"),
 )
-"""The operations of the contract by which runs get on or go, and the body inside a transaction."""
+"""The operations of the contract that move runs on or remove them, and the body inside a
+transaction."""
 
 
 class Through:
-    """A store in front of another one. Subclasses change what happens in `around`."""
+    """A store in front of another one. Subclasses change operations in `around`."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -37,7 +38,7 @@ class Through:
         self.writes: int = 0
 
     def as_store(self) -> Store:
-        """Return this as what it passes for."""
+        """Return this, typed as the store that it stands for."""
         return cast("Store", self)
 
     def __getattr__(self, name: str) -> Any:
@@ -75,7 +76,7 @@ class Through:
         return self.around("post", what, lambda: self.inner.post(run_id, message, etag))
 
     def around(self, operation: str, what: str, perform: Callable[[], T]) -> T:
-        """Perform an operation of the contract; `what` says it in words."""
+        """Perform an operation of the contract; `what` describes it."""
         raise NotImplementedError(f"{operation}: {what}, {perform}")
 
 
@@ -92,18 +93,18 @@ def batch_text(writes: Sequence[Write]) -> str:
 
 
 class Killed(BaseException):
-    """The process is dead: nothing that it does reaches the store any more."""
+    """The process is dead: nothing more reaches the store."""
 
 
 def _stay(what: str) -> None:
-    """Die in name only: what the process does from now on is refused."""
+    """Die in name only: everything that the process does from now on is refused."""
 
 
 class Mortal(Through):
     """The handle of a process that dies at its n-th write, before or after the store has it.
 
-    What it wrote so far stays, as after a real death: leases are left, and its owner is proven
-    dead once the handle is closed. `die` is what death is: by default every operation raises.
+    Its earlier writes stay, as after a real death: leases are left, and its owner is proven dead
+    once the handle is closed. `die` performs the death: by default every operation raises.
     """
 
     def __init__(

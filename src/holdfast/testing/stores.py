@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 STRICT = "HOLDFAST_STRICT"
 LOOK_S = 0.05
-"""How often a fact is looked for when the store does not say that something changed."""
+"""How often to check for a fact when the store reports no change."""
 
 
 class PrivateStore(Store):
-    """An opened store with what tests need besides."""
+    """An opened store with further methods for tests."""
 
     def __init__(self, kept: Kept, engine: Engine, clock: FakeClock | None) -> None:
         super().__init__(kept, engine)
@@ -58,8 +58,8 @@ class PrivateStore(Store):
     ) -> Handle[Any]:
         """Wait for a fact about a run, in real time, and return a handle to it.
 
-        `status="held"` (or several); `waiting=True`, or the beginning of what it waits for, such
-        as "timer"; `done="search#2"`, a step that has an outcome. All that are given must hold.
+        `status="held"` (or several); `waiting=True`, or the beginning of what it waits for, such as
+        "timer"; `done="search#2"`, a step that has an outcome. All given conditions must hold.
         """
         left_s = real_deadline(timeout_s)
         while True:
@@ -78,8 +78,8 @@ class PrivateStore(Store):
         if self._backend.get(run_id) is None:
             return _Facts(None, None, {})
         steps = _states(self._backend, run_id)
-        # The row is read last: an outcome stays, while a row that was read before it may still
-        # show the wait that the outcome ended.
+        # The row is read last: an outcome stays, while a row that was read before it may still show
+        # the wait that the outcome ended.
         row = self._backend.get(run_id)
         if row is None:
             return _Facts(None, None, {})
@@ -137,12 +137,12 @@ def store(
     faults: StoreFaults | None = None,
     lease_s: float = 30.0,
 ) -> Generator[PrivateStore, None, None]:
-    """Open a private store for a test: in memory, or where `url` says.
+    """Open a private store for a test: in memory, or at `url`.
 
-    `url="sqlite:"` is a new SQLite file in a temporary folder. While it is open it is the
-    process's default store, and strict mode is on: a step that would be recorded nowhere is an
-    error. With `clock=FakeClock()`, time stands still until the test moves it; with
-    `faults=StoreFaults()`, operations of the store fail as planned.
+    `url="sqlite:"` is a new SQLite file in a temporary folder. While it is open it is the process's
+    default store, and strict mode is on: a step that would not be recorded raises an error. With
+    `clock=FakeClock()`, time stands still until the test moves it; with `faults=StoreFaults()`,
+    operations of the store fail as planned.
     """
     with contextlib.ExitStack() as stack:
         if url == "sqlite:":
@@ -158,14 +158,14 @@ def store(
 
 
 def new_sqlite_url(stack: contextlib.ExitStack) -> str:
-    """Return the URL of a SQLite file in a folder that goes away with the stack."""
+    """Return the URL of a SQLite file in a folder that is removed with the stack."""
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-test-"))
     return f"sqlite:///{Path(folder).resolve()}/store.db"
 
 
 @contextlib.contextmanager
 def strict() -> Generator[None, None, None]:
-    """Turn strict mode on for a while; several whiles may overlap, in any order."""
+    """Turn strict mode on for a while; overlapping uses may end in any order."""
     _Strict.enter()
     try:
         yield
@@ -174,7 +174,7 @@ def strict() -> Generator[None, None, None]:
 
 
 class _Strict:
-    """How many want strict mode, and what was set before the first of them."""
+    """How many uses of strict mode there are, and the setting before the first one."""
 
     lock = threading.Lock()
     users = 0
@@ -202,7 +202,7 @@ class _Strict:
 
 @contextlib.contextmanager
 def override(factory: Callable[[], Any], fake: Any) -> Generator[None, None, None]:
-    """Put `fake` in the place of what `resource(factory)` would build, while it is entered."""
+    """Use `fake` instead of what `resource(factory)` would build, while it is entered."""
     missing = object()
     before = overrides.get(factory, missing)
     overrides[factory] = fake

@@ -1,13 +1,13 @@
-"""Traces and metrics by OpenTelemetry (extra `otel`). One line, beside whatever sets up your exporters:
+"""Traces and metrics by OpenTelemetry (extra `otel`). Add one line to the setup of your exporters:
 
     holdfast.observers.opentelemetry.observe()
 
-A run is one trace, however many processes execute it: its id is derived from the run, and so are the
-ids of its spans. `run` is the root; below it one `execution` per claim, linked to the one before it;
-below that steps, attempts and waits. The attempt is the current span while your code runs, so that
-spans of instrumented libraries are its children. What is replayed is never told again.
+A run is one trace, however many processes execute it: its ID and its spans' IDs are derived from
+the run. `run` is the root; below it is one `execution` per claim, linked to the previous one; below
+that are steps, attempts and waits. The attempt is the current span while your code runs, so spans
+of instrumented libraries are its children. A replay makes no spans.
 
-Arguments, results and the texts of errors are no part of it; `messages=True` adds the texts of errors.
+Arguments, results and error messages are not sent; `messages=True` adds error messages.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def observe(
     meter_provider: MeterProvider | None = None,
     messages: bool = False,
 ) -> Callable[[], None]:
-    """Trace and count all that runs do in this process, from now on; returns a function that ends
-    it. Without providers, the global ones of OpenTelemetry are used, whenever they are set."""
+    """Trace and count all runs of this process from now on; returns a function that ends it.
+    Without providers, it uses OpenTelemetry's global ones, whenever they are set."""
     metering, tracing = _parts()
     traces = tracing.Tracing(tracer_provider, messages=messages)
     counts = metering.Metering(meter_provider)
@@ -43,9 +43,9 @@ def observe(
 
 
 def observe_from_environment(*, messages: bool = False) -> Callable[[], None]:
-    """The same, and send everything where the variables of OpenTelemetry say (`OTEL_EXPORTER_OTLP_…`,
-    `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` …), unless providers are set already. The function
-    that is returned ends it and sends what is left."""
+    """The same, with exporters configured by OpenTelemetry's variables (`OTEL_EXPORTER_OTLP_…`,
+    `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` …), unless providers are set already. The returned
+    function ends it and sends the rest."""
     _parts()
     from holdfast.observers.opentelemetry import _exporters
 
@@ -53,7 +53,7 @@ def observe_from_environment(*, messages: bool = False) -> Callable[[], None]:
 
 
 def check_environment() -> None:
-    """Raise UsageError if `observe_from_environment` could not do what the variables say."""
+    """Raise UsageError if `observe_from_environment` could not follow the variables."""
     _parts()
     from holdfast.observers.opentelemetry import _exporters
 

@@ -1,7 +1,7 @@
-"""Providers as the environment says: what `holdfast worker --otel` sends its traces and metrics with.
+"""Providers from the environment: `holdfast worker --otel` sends its traces and metrics with them.
 
-The variables are OpenTelemetry's own. Resource, sampler, limits and the address of the receiver are read
-by the SDK and its exporters; what is read here says which exporter is used.
+The variables are OpenTelemetry's own. The SDK and its exporters read resource, sampler, limits and
+the receiver's address; this module reads which exporter to use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.errors import UsageError
 
 SERVICE = "holdfast-worker"
 SEND_S = 4.0
-"""How long the rest may take to be sent at the end."""
+"""How long sending the rest may take at the end."""
 PROTOCOLS = {"http/protobuf": "http", "grpc": "grpc"}
 _EXPORTERS = {
     "traces": ("trace_exporter", "OTLPSpanExporter"),
@@ -35,13 +35,13 @@ _EXPORTERS = {
 
 
 def check() -> None:
-    """Raise UsageError if an exporter that is asked for is not known, or not installed."""
+    """Raise UsageError if a requested exporter is unknown or not installed."""
     for signal in _EXPORTERS:
         _otlp(signal) if _wanted(signal) == "otlp" else None
 
 
 def exporting(observe: Callable[[], Callable[[], None]]) -> Callable[[], None]:
-    """Set providers that are not set yet, and observe; returns what ends that and sends the rest."""
+    """Set missing providers, and observe; returns a function that ends that and sends the rest."""
     sends: list[Callable[[], None]] = []
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         sends += _trace()
@@ -60,7 +60,7 @@ def exporting(observe: Callable[[], Callable[[], None]]) -> Callable[[], None]:
 
 
 def _send(sends: list[Callable[[], None]]) -> None:
-    """Send what is left, within a time: a receiver that is gone keeps nobody from ending."""
+    """Send the rest, within a time limit: a receiver that is gone delays no exit."""
     until_s = time.monotonic() + SEND_S
     threads = [threading.Thread(target=send, daemon=True) for send in sends]
     for thread in threads:
@@ -130,7 +130,7 @@ def _otlp(signal: str) -> Callable[[], Any]:
 
 
 def _protocol(signal: str) -> str | None:
-    """Return the way that the environment asks for; None if it does not say."""
+    """Return the protocol that the environment selects; None if it selects none."""
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL"
     variable = own if own in os.environ else "OTEL_EXPORTER_OTLP_PROTOCOL"
     wanted = os.environ.get(variable, "").strip()

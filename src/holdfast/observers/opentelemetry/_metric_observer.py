@@ -1,4 +1,4 @@
-"""What runs do, as metrics of OpenTelemetry: counted where it happens, and never for a replay."""
+"""OpenTelemetry metrics of runs: counted where the work happens, and never for a replay."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OUTCOMES = {
     "step_in_doubt": "in_doubt",
     "step_cancelled": "cancelled",
 }
-"""Entries that say how an attempt ended."""
+"""Entries that record how an attempt ended."""
 _Key = tuple[str, str, str, int]
 
 
 class Metering(Observer):
-    """Counts attempts, runs, tokens and money, and times steps."""
+    """Counts attempts, runs, tokens and money, and measures the duration of steps."""
 
     def __init__(self, provider: MeterProvider | None) -> None:
         meter = metrics.get_meter("holdfast", holdfast.__version__, provider)
@@ -58,21 +58,21 @@ class Metering(Observer):
         )
 
     def close(self) -> None:
-        """Forget all work: no more events come."""
+        """Forget all open work: no more events come."""
         with self._lock:
             left, self._executing = list(self._executing.values()), {}
         for where in left:
             self._at_work.add(-1, where)
 
     def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
-        """One more at work."""
+        """One more executing run."""
         where = {"holdfast.flow": run.flow, "holdfast.queue": run.queue}
         with self._lock:
             self._executing[_key(run)] = where
         self._at_work.add(1, where)
 
     def run_released(self, run: ObservedRun, status: str) -> None:
-        """One less; steps that have no outcome are not timed."""
+        """One less; steps without an outcome are not measured."""
         key = _key(run)
         with self._lock:
             where = self._executing.pop(key, None)
@@ -82,14 +82,14 @@ class Metering(Observer):
             self._at_work.add(-1, where)
 
     def attempt_started(self, attempt: ObservedAttempt) -> None:
-        """The first attempt of a step here is when it began."""
+        """The first attempt of a step in this process is its start."""
         if attempt.what != "look":
             began = (attempt.name, time.monotonic())
             with self._lock:
                 self._began.setdefault((_key(attempt.run), attempt.key), began)
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:
-        """What it used counts, whatever came of it."""
+        """Usage counts whatever the outcome."""
         used = attempt.usage
         if used is None:
             return

@@ -1,5 +1,5 @@
-"""What spans say: names of attributes and events, as plain strings. Nothing of what goes into steps or
-comes out of them; of errors the type, and their texts only if that was asked for."""
+"""Names of span attributes and events, as plain strings, and their values. Nothing of arguments or
+results; of errors the type, and the message only on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAIT_ENDS = {
     "wait_timed_out": "timed_out",
     "step_started": "approved",
 }
-"""An effect that waited for consent goes on with its intent."""
+"""An effect that waited for consent continues with its intent."""
 STEP_KINDS = frozenset(
     {
         "step_completed",
@@ -46,7 +46,7 @@ STEP_KINDS = frozenset(
 
 
 def run(it: ObservedRun) -> Said:
-    """What every span of a run says."""
+    """Return the attributes of every span of a run."""
     said: Said = {
         "holdfast.run_id": it.run_id,
         "holdfast.flow": it.flow,
@@ -61,7 +61,7 @@ def run(it: ObservedRun) -> Said:
 
 
 def claim(it: ObservedRun, *, resumed: bool) -> Said:
-    """What an execution says besides."""
+    """Return the further attributes of an execution."""
     return {"holdfast.epoch": it.epoch, "holdfast.resumed": resumed}
 
 
@@ -77,23 +77,23 @@ def _step(it: ObservedRun, key: str, name: str, *, effect: bool) -> Said:
 
 
 def step(it: ObservedAttempt) -> Said:
-    """What a step says that is being executed."""
+    """Return the attributes of an executing step."""
     return _step(it.run, it.key, it.name, effect=it.effect)
 
 
 def step_of_entry(of: ObservedRun, entry: ObservedEntry) -> Said:
-    """What a step says of which nothing was called here. Only effects come to that."""
+    """Return the attributes of a step without a call in this process. Only effects have that."""
     return _step(of, entry.step or "", entry.name, effect=True)
 
 
 def cut(of: ObservedRun, it: InterruptedStep) -> Said:
-    """What a step says that was under way in a process that died."""
+    """Return the attributes of a step that was under way in a dead process."""
     said = _step(of, it.key, it.name, effect=it.effect)
     return {**said, "holdfast.generation": it.generation, "holdfast.outcome": "died"}
 
 
 def attempt(it: ObservedAttempt) -> Said:
-    """What an attempt says."""
+    """Return the attributes of an attempt."""
     return {**step(it), "holdfast.attempt": it.number}
 
 
@@ -105,7 +105,8 @@ def name_of_attempt(it: ObservedAttempt) -> str:
 
 
 def used(span: Span, it: ObservedAttempt) -> None:
-    """What the attempt said of itself by `record_usage(…)`, under the names for generative AI."""
+    """Return the usage that the attempt reported by `record_usage(…)`, under the names for
+    generative AI."""
     known = it.usage
     if known is None:
         return
@@ -142,7 +143,7 @@ def error(span: Span, news: dict[str, str], *, messages: bool) -> None:
 
 
 def outcome(kind: str, facts: dict[str, Any]) -> str | None:
-    """Return what a step came to by this entry; None if it goes on."""
+    """Return the outcome of a step by this entry; None if it continues."""
     if kind == "step_completed":
         return "degraded" if "degraded" in facts else "completed"
     if kind == "step_failed":
@@ -179,14 +180,14 @@ def describe_entry(
 
 
 def unfinished(span: Span, *, in_doubt: bool) -> None:
-    """A step without an outcome, when its execution ends."""
+    """The outcome of a step without one, when its execution ends."""
     span.set_attribute("holdfast.outcome", "in_doubt" if in_doubt else "unfinished")
     if in_doubt:
         span.set_status(Status(StatusCode.ERROR, "in doubt"))
 
 
 def held(span: Span, entry: ObservedEntry) -> None:
-    """The execution ends because the run waits for a decision."""
+    """The execution ends because the run needs a decision."""
     reason = str(entry.facts().get("reason"))
     span.add_event("run_held", {"holdfast.held_reason": reason})
     span.set_attribute("holdfast.held_reason", reason)
@@ -194,7 +195,7 @@ def held(span: Span, entry: ObservedEntry) -> None:
 
 
 def wait(of: ObservedRun, begun: ObservedEntry, how: str) -> tuple[str, Said, str | None]:
-    """Return the name of a wait, what it says, and the child that was waited for, if it was one."""
+    """Return the name of a wait, its attributes, and the awaited child, if there was one."""
     facts = begun.facts()
     what = WAIT_BEGINS[begun.kind]
     child = str(facts["run"]) if what == "child" else None

@@ -1,8 +1,8 @@
-"""Spans with ids that are derived from what they stand for.
+"""Spans with IDs that are derived from their subjects.
 
-A tracer of the SDK asks a generator for ids; ours answers with the id that was planned for the span
-that is being started in this thread. A provider that is not the SDK's gives ids of its own: then a run
-still has one trace, since its spans have a parent with the run's trace id.
+A tracer of the SDK asks a generator for IDs; this generator answers with the ID that was planned
+for the span that starts in this thread. A provider that is not the SDK's uses its own IDs: a run
+still has one trace, because its spans have a parent with the run's trace ID.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Attributes = Mapping[str, AttributeValue]
 
 
 class DerivedIds(IdGenerator):
-    """Gives the ids that were planned; without a plan, those of the generator that was there."""
+    """Returns planned IDs; without a plan, those of the original generator."""
 
     def __init__(self, other: IdGenerator) -> None:
         self._other = other
@@ -45,7 +45,7 @@ class DerivedIds(IdGenerator):
         self._planned.ids = (trace_id, span_id)
 
     def forget(self) -> None:
-        """The span was started."""
+        """Forget the plan: the span was started."""
         self._planned.ids = None
 
     def generate_trace_id(self) -> int:
@@ -67,7 +67,7 @@ class Spans:
         self._tracer: Tracer | None = None
 
     def tracer(self) -> Tracer:
-        """Return the tracer. The global provider may be set later than this is asked for."""
+        """Return the tracer. The global provider may be set later than this is called."""
         if self._tracer is not None:
             return self._tracer
         provider = self._provider or trace.get_tracer_provider()
@@ -90,7 +90,7 @@ class Spans:
         links: Sequence[Link] = (),
         start_us: int | None = None,
     ) -> Span:
-        """Start the span that stands for this part of a run; without a time, now."""
+        """Start the span of this part of a run; without a time, now."""
         tracer = self.tracer()
         ids: Any = getattr(tracer, "id_generator", None)
         planned = isinstance(ids, DerivedIds)
@@ -111,8 +111,8 @@ class Spans:
                 ids.forget()
 
     def root(self, run: ObservedRun, of: Sequence[object], name: str, it: Attributes) -> Context:
-        """Return a context in which a root span is current that is started later, or elsewhere; the
-        sampler is asked now whether it will be recorded."""
+        """Return a context with a root span as current that is started later, or elsewhere; the
+        sampler decides now whether it will be recorded."""
         sampled, state = True, None
         sampler = getattr(self.tracer(), "sampler", None)
         if sampler is not None:
@@ -134,7 +134,7 @@ class Spans:
 def link(
     run: ObservedRun, of: Sequence[object], why: str, flags: TraceFlags, run_id: str | None = None
 ) -> Link:
-    """Return a link to a span of a run, perhaps of another run, by what it stands for."""
+    """Return a link to a span of a run, possibly of another run, by its subject."""
     trace_id = int(run.trace_id_of(run_id or run.run_id), 16)
     span_id = int(run.span_id(*of, run_id=run_id), 16)
     to = SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)

@@ -38,7 +38,7 @@ _Key = tuple[str, str, str]
 
 
 class Step:
-    """A step that is at work in this execution."""
+    """A step that executes in this process."""
 
     __slots__ = ("calls", "doubt", "span")
 
@@ -46,7 +46,7 @@ class Step:
         self.span = span
         self.doubt = False
         self.calls: dict[tuple[object, ...], int] = {}
-        """How many times user code was called for the same attempt."""
+        """How often user code was called for the same attempt."""
 
 
 class Execution:
@@ -59,7 +59,7 @@ class Execution:
         self.inside = trace.set_span_in_context(span, Context())
         self.steps: dict[str, Step] = {}
         self.looks: dict[tuple[object, ...], int] = {}
-        """How many times the same watched fact was looked at."""
+        """How often the same dependency was read."""
         self.waits: dict[str, tuple[ObservedEntry, bool]] = {}
         """Waits by step key: the entry that began it, and whether that was in this execution."""
 
@@ -73,12 +73,12 @@ class Tracing(Observer):
         self._lock = threading.Lock()
         self._executions: dict[tuple[_Key, int], Execution] = {}
         self._lives: OrderedDict[_Key, tuple[int, int]] = OrderedDict()
-        """Of runs that were executed here and had ended before: what took them up again."""
+        """Ended runs that were executed here: the entry that resumed them."""
 
     # -- executions ----------------------------------------------------------------------------
 
     def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
-        """Begin an execution; tell of the one before it, if its process cannot."""
+        """Begin an execution; report the previous one if its process cannot."""
         past = run.past or PriorExecution()
         self._remember(run, past)
         it = self._begin(run, past, resumed=resumed)
@@ -152,7 +152,7 @@ class Tracing(Observer):
         step.end(end_us * 1000)
 
     def run_released(self, run: ObservedRun, status: str) -> None:
-        """End an execution, and what is open in it."""
+        """End an execution and its open spans."""
         with self._lock:
             it = self._executions.pop((_key(run), run.epoch), None)
         if it is None:
@@ -181,7 +181,7 @@ class Tracing(Observer):
         """Begin an attempt, and make it current here."""
         run = attempt.run
         it = self._executions.get((_key(run), run.epoch))
-        if it is None:  # This began to observe after the run was taken.
+        if it is None:  # This began to observe after the run was claimed.
             it = self._begin(run, PriorExecution(), resumed=run.epoch > 1)
         parent, calls = it.inside, it.looks
         if attempt.what != "look":
@@ -200,8 +200,8 @@ class Tracing(Observer):
         return span, token, threading.get_ident()
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: tuple[Span, Any, int]) -> None:
-        """End it, with what it used and what it raised. In the thread of one that was given up its
-        span stays current: what that does belongs to nothing else."""
+        """End it, with its usage and its error. In the thread of an abandoned attempt its span
+        stays current: that thread's later work belongs to nothing else."""
         span, token, thread = begun
         if thread == threading.get_ident():
             contexts.detach(token)
@@ -228,7 +228,7 @@ class Tracing(Observer):
     # -- entries -------------------------------------------------------------------------------
 
     def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
-        """End what these entries say has ended."""
+        """End the spans of everything that these entries end."""
         it = self._executions.get((_key(run), run.epoch))
         for entry in entries:
             if it is not None:

@@ -8,12 +8,12 @@ It speaks OpenAI's chat completions and Responses, and Anthropic's messages, str
     assert server.count == 2
     assert server.problems == []
 
-Which turn of the script answers a request is decided by the conversation that it carries: with no
-model turn in it the first, with one the second. So a request that is repeated after a crash gets
-the answer that it got before, byte for byte, and parallel conversations do not disturb each other.
+The conversation in a request selects the turn of the script that answers it: without a model turn
+the first, with one the second. A request that is repeated after a crash gets the same answer, byte
+for byte, and parallel conversations do not disturb each other.
 
-A request comes in at `http_listener`, `fake_model_server` notes it and decides, one of `chat`,
-`responses` and `messages` reads the conversation and spells the answer.
+`http_listener` receives a request, `fake_model_server` notes it and decides, one of `chat`,
+`responses` and `messages` reads the conversation and formats the answer.
 """
 
 from __future__ import annotations

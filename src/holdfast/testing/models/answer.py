@@ -1,4 +1,4 @@
-"""A turn of the script, ready to be spelled in any protocol. Equal requests get equal answers."""
+"""A turn of the script, ready for any protocol. Equal requests get equal answers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from holdfast.errors import UsageError
 from holdfast.testing.models.request import Request
 from holdfast.testing.models.script import End, Turn
 
-# Every answer was made at the same moment, so that two of the same request do not differ.
+# Every answer was made at the same moment, so that answers to the same request are equal.
 CREATED_S = 1_750_000_000
 
-# How a request wants its answer is no part of what it asks.
+# The requested format of the answer is not part of the question.
 _MANNER = {"stream", "stream_options"}
 
 _CHARACTERS_PER_TOKEN = 4
@@ -40,14 +40,14 @@ class Call:
 
     @property
     def pieces(self) -> tuple[str, str]:
-        """The arguments in two pieces, as a stream brings them."""
+        """The arguments in two pieces, as a stream sends them."""
         middle = len(self.arguments) // 2
         return self.arguments[:middle], self.arguments[middle:]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says now. `mark` is made of request and answer; ids are made of it."""
+    """The model's next turn. `mark` is made of request and answer; IDs are made of it."""
 
     mark: str
     model: str
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def pieces(self) -> list[str]:
-        """The text word by word, as a stream brings it; a single word comes in two pieces."""
+        """The text word by word, as a stream sends it; a single word comes in two pieces."""
         words = re.findall(r"\S+\s*|\s+", self.text)
         if len(words) == 1 and len(self.text) > 1:
             middle = len(self.text) // 2

@@ -1,4 +1,4 @@
-"""What all protocols must agree on: which tool calls a conversation has, and their results."""
+"""The common rules of all protocols: which tool calls a conversation has, and their results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class ModelTurn:
     results: list[str] = field(default_factory=list[str])
 
     def copy(self) -> ModelTurn:
-        """A turn of its own."""
+        """Add a turn."""
         return ModelTurn(list(self.calls), list(self.results))
 
 
 def take_result(turns: list[ModelTurn], call_id: str) -> None:
-    """Note a result for the last turn. One that answers no call of it, or again, is refused."""
+    """Note a result for the last turn. One without a call, or a second one, is refused."""
     if not turns or call_id not in turns[-1].calls:
         raise RefusedError(f"the result for {call_id!r} answers no tool call of the turn before it")
     if call_id in turns[-1].results:

@@ -1,4 +1,4 @@
-"""The server: notes each request, decides which turn answers it, and what goes wrong."""
+"""The server: notes each request, and decides which turn answers it and which fault strikes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHAPE = (AttributeError, KeyError, TypeError, ValueError)
 class FakeModelServer:
     """A scripted model behind real HTTP, on this machine only; see the package.
 
-    Anthropic lets a message of a thread be continued once only, and its SDK then sends the whole
+    Anthropic lets a message of a thread be continued only once, and its SDK then sends the whole
     conversation. Here the same request gets the same answer again, unless `continue_once` is set.
     """
 
@@ -71,7 +71,7 @@ class FakeModelServer:
 
     @property
     def url(self) -> str:
-        """Where it listens. OpenAI's SDK takes it with `/v1`, Anthropic's as it is."""
+        """Its address. Add `/v1` for OpenAI's SDK; Anthropic's takes it unchanged."""
         if self._listener is None:
             raise UsageError("the server is not running: use `with FakeModelServer(…) as server:`")
         return self._listener.url
@@ -95,12 +95,12 @@ class FakeModelServer:
 
     @property
     def problems(self) -> list[str]:
-        """What a provider would have rejected, and what the script has no answer for."""
+        """Requests that a provider would reject, and requests that the script cannot answer."""
         with self._changed:
             return list(self._problems)
 
     def until(self, count: int, *, timeout_s: float | None = 30.0) -> None:
-        """Wait until so many requests were received; `None` waits for ever."""
+        """Wait until this many requests were received; `None` waits without a limit."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._requests) >= count, timeout_s):
                 raise TimeoutError(
@@ -108,7 +108,7 @@ class FakeModelServer:
                 )
 
     def until_disconnected(self, *, timeout_s: float | None = 30.0) -> None:
-        """Wait until the server has read all that clients sent before they disconnected.
+        """Wait until the server has read everything that clients sent before they disconnected.
 
         After a client was killed, `count` and `requests` are complete from then on.
         """
@@ -120,19 +120,19 @@ class FakeModelServer:
     def fail_next(
         self, status: int = 500, times: int = 1, retry_after: float | None = None
     ) -> None:
-        """The next requests get an error of the provider: 429, 500, 529, …"""
+        """Answer the next requests with a provider's error: 429, 500, 529, …"""
         self._faults.fail(Failure(status, retry_after), times)
 
     def cut_stream(self, after_events: int) -> None:
-        """The next streamed answer breaks off after so many events; its connection is closed."""
+        """Break off the next streamed answer after this many events; its connection is closed."""
         self._faults.cut(after_events)
 
     def hold(self) -> None:
-        """Requests are received and counted, and wait for `let_go`."""
+        """Receive and count requests, and delay their answers until `let_go`."""
         self._faults.hold()
 
     def let_go(self) -> None:
-        """Requests that were held are answered, and later ones at once."""
+        """Answer delayed requests, and later ones at once."""
         self._faults.let_go()
 
     # --- a request --------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class FakeModelServer:
     def _read(
         self, protocol: Protocol, headers: dict[str, str], body: dict[str, Any]
     ) -> tuple[list[ModelTurn], RefusedError | None]:
-        """The turns of the model in this conversation, or why it is refused."""
+        """Return the turns of the model in this conversation, or why it is refused."""
         try:
             protocol.check_headers(headers)
             turns = protocol.read(body, self._before(protocol, body))
@@ -239,7 +239,7 @@ class FakeModelServer:
                 self._continued.add(previous_id)
 
     def _other(self, method: str, path: str, headers: dict[str, str]) -> Reply:
-        """What is no request for an answer: the list of models, or an unknown address."""
+        """Answer other requests: the list of models, or an unknown address."""
         anthropic = "anthropic-version" in headers
         protocol = _PROTOCOLS[Messages.path if anthropic else Chat.path]
         if (method, path.partition("?")[0]) != ("GET", "/v1/models"):
@@ -302,7 +302,7 @@ class Failure:
 
 
 class Faults:
-    """What was planned and has not struck yet. Used by several threads."""
+    """Planned faults that have not struck yet. Used by several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -312,33 +312,33 @@ class Faults:
         self._open.set()
 
     def fail(self, failure: Failure, times: int) -> None:
-        """The next requests fail."""
+        """Let the next requests fail."""
         with self._lock:
             self._failures.extend([failure] * times)
 
     def cut(self, after_events: int) -> None:
-        """The next stream breaks off."""
+        """Break off the next stream."""
         with self._lock:
             self._cuts.append(after_events)
 
     def take_failure(self) -> Failure | None:
-        """The failure that strikes now, if any."""
+        """Return the failure that strikes now, if any."""
         with self._lock:
             return self._failures.popleft() if self._failures else None
 
     def take_cut(self) -> int | None:
-        """After how many events this stream breaks off, if it does."""
+        """Return after how many events this stream breaks off, if it does."""
         with self._lock:
             return self._cuts.popleft() if self._cuts else None
 
     def hold(self) -> None:
-        """Requests wait from now on."""
+        """Delay requests from now on."""
         self._open.clear()
 
     def let_go(self) -> None:
-        """Nobody waits any longer."""
+        """Delay none any longer."""
         self._open.set()
 
     def wait(self) -> None:
-        """Wait while requests are held."""
+        """Wait while requests are delayed."""
         self._open.wait()

@@ -16,7 +16,7 @@ _CLOSE_S = 10.0
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes back: a body, or events."""
+    """A reply: a body, or events."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -47,11 +47,12 @@ class Listener:
         self._thread.start()
 
     def until_disconnected(self, timeout_s: float | None) -> bool:
-        """Wait until all that disconnected clients sent has been read; False after the time."""
+        """Wait until everything that disconnected clients sent has been read; False after the
+        time."""
         return self._server.until_disconnected(timeout_s)
 
     def stop_answering(self) -> None:
-        """From now on nothing is answered."""
+        """Answer nothing from now on."""
         self._server.closing.set()
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class _Server(ThreadingHTTPServer):
     def until_disconnected(self, timeout_s: float | None) -> bool:
         """Wait until every connection is closed or has a request that is being answered.
 
-        Connections are accepted in their order, so the probe is accepted after all earlier ones.
+        Connections are accepted in order, so the probe is accepted after all earlier ones.
         """
         with socket.create_connection(("127.0.0.1", self.server_port)) as probe:
             mine = probe.getsockname()
@@ -125,7 +126,7 @@ class _Server(ThreadingHTTPServer):
             self._changed.wait_for(lambda: not self._connections, _CLOSE_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nothing to tell: tests kill clients."""
+        """A client that went away is not reported: tests kill clients."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -145,7 +146,7 @@ class _Connection(BaseHTTPRequestHandler):
         self._respond()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged; the server keeps all requests."""
+        """Log nothing; the server keeps all requests."""
 
     @property
     def _shared(self) -> _Server:
@@ -162,7 +163,7 @@ class _Connection(BaseHTTPRequestHandler):
         if self._shared.closing.is_set():
             self.close_connection = True
             return
-        # No date and no name of the server: two answers to the same request are the same bytes.
+        # No date and no server name: two answers to the same request are the same bytes.
         self.send_response_only(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
@@ -215,11 +216,11 @@ def _peer_of(connection: socket.socket) -> Any:
     try:
         return connection.getpeername()
     except OSError:
-        return None  # The client is gone, and its thread has yet to notice.
+        return None  # The client is gone, and its thread has not noticed yet.
 
 
 def _shut_down(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # The client was quicker.
+        return  # The client was faster.

@@ -1,4 +1,4 @@
-"""What a client asked, as the server noted it."""
+"""A client's request, as the server noted it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Request:
     """One request for a model's answer.
 
     `headers` have names in lower case. `turn` is the turn of the script that the conversation asks
-    for, counted from 0, and -1 where the request could not be read. `at` is the time of its arrival.
+    for, counted from 0, and -1 for an unreadable request. `at` is the time of its arrival.
     """
 
     protocol: str
@@ -24,7 +24,7 @@ class Request:
 
 
 def share_messages(body: dict[str, Any], before: dict[str, Any]) -> None:
-    """Let messages that two requests have in common be the same objects.
+    """Make messages that two requests have in common the same objects.
 
     Each request of a long conversation carries all of it, and all requests are kept.
     """

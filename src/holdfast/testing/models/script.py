@@ -1,4 +1,4 @@
-"""The script: what the model says, turn by turn."""
+"""The script: the model's answers, turn by turn."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def script_from_json(text: str) -> list[Scripted]:
-    """A script out of a file: a list of texts, `{"say": …}` and `{"call": [[name, {…}, id], …]}`."""
+    """Read a script from a file: a list of texts, `{"say": …}` and `{"call": [[name, {…}, id],
+    …]}`."""
     try:
         listed = msgspec.json.decode(text, type=list[str | _Written])
     except msgspec.MsgspecError as error:
