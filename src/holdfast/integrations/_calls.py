@@ -19,7 +19,7 @@ from holdfast.errors import UsageError
 
 Protocol = Literal["openai-chat", "openai-responses", "anthropic"]
 LEVELS_MAX = 60
-"""A value that is kept has at most 64 levels; some are those of what the arguments stand in."""
+"""A stored value has at most 64 levels; the arguments' surroundings take some of them."""
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 
 
@@ -29,11 +29,11 @@ class ToolCall(msgspec.Struct, frozen=True):
     id: str
     name: str
     arguments: str | dict[str, Any]
-    """As the provider gives them: JSON text (OpenAI), or an object (Anthropic)."""
+    """As the provider sends them: JSON text (OpenAI), or an object (Anthropic)."""
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What came of one tool call."""
+    """The result of one tool call."""
 
     id: str
     content: str
@@ -41,7 +41,7 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 def checked(protocol: str) -> Protocol:
-    """Refuse a protocol that nobody speaks."""
+    """Refuse an unknown protocol."""
     if protocol not in PROTOCOLS:
         raise UsageError(f"protocol {protocol!r}: one of {', '.join(PROTOCOLS)}")
     return cast("Protocol", protocol)
@@ -78,7 +78,7 @@ def responses_calls(response: Any) -> list[ToolCall]:
 
 
 def messages_calls(message: Any) -> list[ToolCall]:
-    """Return the calls in a message of Anthropic's, those that this side has to answer."""
+    """Return the calls in a message of Anthropic's that this side has to answer."""
     content = get(message, "content")
     if isinstance(content, str) or content is None:
         return []
@@ -136,7 +136,7 @@ def is_shallow(said: Any) -> bool:
 
 
 def kept(arguments: str | Mapping[str, Any]) -> Any:
-    """Return the arguments of a call that is not made, as they can be kept."""
+    """Return the arguments of a call that is not made, as they can be stored."""
     if is_shallow(arguments):
         return storable(arguments)
     try:
@@ -151,7 +151,7 @@ def is_storable(said: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return what the model reads of a tool's result: a text as it is, anything else as JSON."""
+    """Return a tool's result for the model: a text unchanged, anything else as JSON."""
     if isinstance(value, str):
         return value
     return msgspec.json.encode(value, enc_hook=_plain, order="deterministic").decode()

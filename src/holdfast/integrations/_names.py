@@ -1,8 +1,8 @@
-"""Names that others made up, in a form that can stand in keys.
+"""Foreign names in a form that is valid in keys.
 
-Names of tools, agents and conversations may have any length and any characters. One that fits is
-taken as it is. Of any other the first characters that fit are kept, for people, and a digest of the
-whole stands behind them, so that no two names become one.
+Names of tools, agents and conversations may have any length and any characters. A valid one is used
+unchanged. Of any other the valid beginning is kept, for people, with a digest of the whole behind
+it, so that no two names become one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import hashlib
 
 _NAME_CHARS, _SHOWN_CHARS = 100, 60
 _MEANT = frozenset("/#[]:")
-"""What has a meaning in step keys."""
+"""Characters with a meaning in step keys."""
 _CUT = "~"
-"""Stands before a digest, and so in no name that is taken as it is."""
+"""The prefix of a digest, which no unchanged name contains."""
 
 
 def fitting(name: str) -> str:
-    """Return a name that is short, visible and without what has a meaning in step keys."""
+    """Return a name that is short, visible and without characters of step keys."""
     if name and len(name) <= _NAME_CHARS and name == name.strip() and all(map(_fits, name)):
         return name
     shown = "".join(char if _fits(char) else "." for char in name[:_SHOWN_CHARS]).strip()

@@ -1,6 +1,6 @@
-"""What an integration needs to be installed, said in one way by all of them.
+"""Check the requirements of an integration, with one error text for all of them.
 
-The versions stand in one place: the extras of Holdfast, which its installed metadata repeats.
+The versions are in one place: the extras of Holdfast, which its installed metadata repeats.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
 def needs(package: str, *, extra: str) -> None:
-    """Raise an ImportError that says what to install, unless the package is there and not too old.
+    """Raise an ImportError that says what to install, unless the package is present and not too
+    old.
 
-    An integration calls it before it imports its framework. `package` is the name to install, as
-    the extra has it. The integration has the name of the extra.
+    An integration calls it before it imports its framework. `package` is the name to install, as in
+    the extra. The integration has the name of the extra.
     """
     lowest = _lowest(package, extra)
     try:
@@ -36,7 +37,7 @@ def _text(package: str, lowest: str | None, extra: str) -> str:
 
 
 def _lowest(package: str, extra: str) -> str | None:
-    """The lowest version in the range of our extra, if Holdfast is installed and not only there."""
+    """The lowest version in the extra's range, if Holdfast is installed as a distribution."""
     try:
         required = metadata.requires("holdfast") or []
     except metadata.PackageNotFoundError:

@@ -23,11 +23,11 @@ _TOO_DEEP = f"they are nested more than {LEVELS_MAX} levels deep"
 
 
 class BadArguments(ValueError):
-    """What a model wants to call a tool with does not fit the tool."""
+    """A model's call does not fit the tool."""
 
 
 class Parameters:
-    """What a model may give to one function."""
+    """The parameters of one function that a model may supply."""
 
     def __init__(self, fn: Callable[..., Any], name: str, unrecorded: Collection[str] = ()) -> None:
         described = described_parameters(fn.__doc__ or "")
@@ -36,7 +36,7 @@ class Parameters:
         defaults: dict[str, Any] = {}
         for parameter in inspect.signature(fn).parameters.values():
             if parameter.name in unrecorded or isinstance(parameter.default, _RESOURCE):
-                continue  # The program gives it, not the model.
+                continue  # The program supplies it, not the model.
             _check_kind(parameter, name)
             kind = hints.get(parameter.name, Any)
             if parameter.default is parameter.empty:
@@ -50,7 +50,8 @@ class Parameters:
         self.schema = _schema(self._type, name, described, defaults)
 
     def read(self, given: str | Mapping[str, Any]) -> dict[str, Any]:
-        """Turn the model's arguments into keyword arguments, or say what is wrong with them."""
+        """Turn the model's arguments into keyword arguments, or raise an error that names the
+        problem."""
         if not is_shallow(given):
             raise BadArguments(_TOO_DEEP)
         if not is_storable(given if isinstance(given, str) else dict(given)):
@@ -73,7 +74,8 @@ class Parameters:
 
 
 def description_of(doc: str) -> str:
-    """Return what a docstring says of the function itself, without its parameters and what follows."""
+    """Return the part of a docstring about the function itself, without its parameters and later
+    sections."""
     kept: list[str] = []
     for line in inspect.cleandoc(doc).splitlines():
         if _ANY_SECTION.match(line) or line.lstrip().startswith((":param", ":return", ":raise")):
@@ -83,7 +85,7 @@ def description_of(doc: str) -> str:
 
 
 def described_parameters(doc: str) -> dict[str, str]:
-    """Return what a docstring says of each parameter: under `Args:`, or as `:param name:`."""
+    """Return a docstring's description of each parameter: under `Args:`, or as `:param name:`."""
     found: dict[str, str] = {}
     inside, last = False, ""
     for line in inspect.cleandoc(doc).splitlines():

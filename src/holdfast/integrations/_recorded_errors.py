@@ -1,14 +1,14 @@
-"""Errors that a framework or its caller looks at: as themselves live, and made again on replay.
+"""Errors that a framework or its caller inspects: unchanged live, and recreated on replay.
 
-Frameworks decide by the class of an error: whether to ask again, what to tell the model, what to
-raise. So a recorded call that fails with one records `CallFailed`, which describes the error in plain
-data, and `as_itself` raises the error outside the step: the very object where the call was made, and
-an equal one on replay.
+Frameworks decide by the class of an error whether to ask again, what to send to the model, and what
+to raise. A recorded call that fails with such an error records `CallFailed`, which describes the
+error in plain data, and `as_itself` raises the error outside the step: live the original object, on
+replay an equal one.
 
-Described are the class and its bases, the arguments, the attributes and the causes. Of requests and
-responses of httpx the journal keeps no body and only the headers that policies for retries read.
-Other objects are None on replay. No `__init__` is called: it may take something else than the args,
-and do something besides.
+The description has the class and its bases, the arguments, the attributes and the causes. Of
+requests and responses of httpx the journal keeps no body and only the headers that retry policies
+read. Other objects are None on replay. No `__init__` is called: it may have a different signature,
+and other consequences.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from holdfast.errors import StepFailed
 T = TypeVar("T")
 
 _STEP = "__holdfast_step__"
-"""The attribute by which a run that fails of an error finds the step that it comes from."""
+"""The attribute by which a failed run finds the step of its error."""
 _DEPTH = 20
 _CAUSES = 4
 _PLAIN = (str, int, float, bool, type(None))
 _HTTP = ("httpx", "httpx2")
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-should-retry")
 _PRIVATE = ("headers", "authorization", "api_key", "cookie", "password", "secret")
-"""Attributes whose names have one of these words are not recorded."""
+"""Attributes whose names contain one of these words are not recorded."""
 _INTERRUPTS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 _LOST: Any = object()
 _UNNAMED = (Exception, BaseException)
-"""Classes that say nothing: the name of the class below them says more."""
+"""Classes without information: the class below them says more."""
 
 
 class CallFailed(Exception):
-    """A recorded call raised: `error` describes what, in plain data."""
+    """A recorded call raised: `error` describes the exception in plain data."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(error)
@@ -59,10 +59,10 @@ class CallFailed(Exception):
 
 @contextlib.contextmanager
 def kept() -> Generator[None]:
-    """Inside a step: what is raised here is recorded so that it can be made again.
+    """Inside a step: record exceptions so that they can be recreated.
 
-    Errors of Holdfast stay what they are, and so does an interruption from outside. A task that was
-    cancelled is one; a `CancelledError` that the call raised by itself is an error like any other.
+    Errors of Holdfast pass unchanged, and so does an external interruption. A cancelled task is
+    one; a `CancelledError` that the call itself raised is an error like any other.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def kept() -> Generator[None]:
             raise
         try:
             described = _described(error, _CAUSES)
-        except Exception:  # Code of its class that fails must not stand in its place.
+        except Exception:  # Failing code of its class must not replace it.
             described = None
         if described is None:
             raise
@@ -81,7 +81,7 @@ def kept() -> Generator[None]:
 
 
 async def as_itself(called: Awaitable[T]) -> T:
-    """Await a recorded call. An error that it kept is raised as itself."""
+    """Await a recorded call. A recorded error is raised unchanged."""
     try:
         return await called
     except CallFailed as failed:
@@ -89,9 +89,9 @@ async def as_itself(called: Awaitable[T]) -> T:
     except StepFailed as failed:
         if not isinstance(failed.__cause__, CallFailed):
             raise
-        error = _original(failed)  # It could not be stored: only here it is itself.
+        error = _original(failed)  # It could not be stored: only here is the original available.
     try:
-        raise error  # Not while another is handled: what it came from stays as it is.
+        raise error  # Not while another one is handled: its cause must stay.
     finally:
         del error
 
@@ -195,11 +195,11 @@ def _is_plain(value: Any, depth: int) -> bool:
 def _exchange(library: str, value: Any) -> dict[str, Any]:
     if type(value).__name__ == "Response":
         headers = {name: value.headers[name] for name in _HEADERS if name in value.headers}
-        request = getattr(value, "_request", None)  # The public one raises where there is none.
+        request = getattr(value, "_request", None)  # The public property raises if there is none.
         told = {"status": value.status_code, "headers": headers}
         return {"__http__": library, **told, "request": _plain(request, None)}
     url = value.url
-    # No user and no query: some providers have keys there.
+    # No user and no query: some providers put keys there.
     return {
         "__http__": library,
         "method": value.method,
@@ -211,7 +211,7 @@ def _exchange(library: str, value: Any) -> dict[str, Any]:
 
 
 def _made_or_none(told: dict[str, Any]) -> BaseException | None:
-    """Make an error again, as the nearest class of today; None if that says nothing of it."""
+    """Recreate an error as the nearest class of today; None if that says nothing about it."""
     classes = told["classes"]
     for at in range(len(classes)):
         kind = _class_of(classes[at:])
@@ -248,14 +248,14 @@ def _made(kind: type[BaseException], told: dict[str, Any]) -> BaseException:
     own = _own_class(kind)
     made = own.__new__(kind, *args)
     own.__init__(made, *args)
-    # Into its dictionary, past any __setattr__ and any property of its class.
+    # Into its dictionary, bypassing any __setattr__ and any property of its class.
     attributes = vars(made)
     for name, value in told["attributes"].items():
         attributes[name] = _rebuilt(value)
     for name in told["lost"]:
         if not any(
             name in vars(base) for base in kind.__mro__
-        ):  # Else its class has a value for it.
+        ):  # Otherwise its class has a value for it.
             attributes.setdefault(name, None)
     str(made)  # An error that cannot be shown is none.
     if "cause" in told:

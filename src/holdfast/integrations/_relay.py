@@ -1,19 +1,19 @@
-"""Streams through a recorded call: seen live the first time, replayed from the record later.
+"""Streams through a recorded call: live the first time, replayed from the record later.
 
-The recorded call is made beside the consumer, in a task or a thread of its own, and hands on each
-item as it comes; it returns all of them, and that is what is recorded. A replayed call hands on
-nothing and returns everything. The stream ends only after the record is committed: a
-consumer that has read to the end never sends the request again. A consumer that goes away early cancels the call, and
-so does a crash: nothing is recorded, and it is made again. With `linger_s` the call gets that long to
-end by itself, for consumers that know of the end before it comes. `left` is set when the consumer has
+The recorded call runs beside the consumer, in its own task or thread, and passes each item on as it
+arrives. It returns all of them, and that is recorded. A replayed call passes nothing on and returns
+everything. The stream ends only after the record is committed, so a consumer that has read to the
+end never sends the request again. A consumer that leaves early cancels the call, as a crash does:
+nothing is recorded, and the call is made again. With `linger_s` the call gets that long to end by
+itself, for consumers that know the end before it arrives. `left` is set when the consumer has
 closed the stream itself.
 
 An awaited call that awaits what `put` returns reads no further than its consumer: it goes on when the
 next item is wanted. So a consumer that leaves between two items finds the provider waiting there, as without
 a record, and cuts nothing that the provider does after its last item: its clean-up is left to run.
 
-A generator can only be closed by the task or thread that reads it. `Closer` is for all others: who
-reads gets `Closed`, and the call ends as if the reader had gone away.
+Only the task or thread that reads a generator can close it. `Closer` is for all others: the reader
+gets `Closed`, and the call ends as if the reader had left.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Put = Callable[[T], None]
-"""Hands one item to the consumer; in a sync call it raises `Gone` when nobody listens any more."""
+"""Passes one item to the consumer; in a sync call it raises `Gone` when nobody reads any more."""
 AsyncPut = Callable[[T], Awaitable[None]]
-"""Hands one item to the consumer. What it returns may be awaited: until the next item is wanted."""
+"""Passes one item to the consumer. Its result may be awaited: until the next item is wanted."""
 
 
 class Gone(GeneratorExit):
-    """The consumer of a stream has gone away: the call is cut short, and that is no outcome."""
+    """The consumer of a stream has left: the call is cancelled, which is no outcome."""
 
 
 class Left(GeneratorExit):
-    """The reader has left an answer before its end. It is asked for again when the run is resumed; the
+    """The reader has left an answer before its end. It is requested again when the run resumes; the
     same call made again in this run is the next one (`again`: its key is not given back)."""
 
     again = False
 
 
 class Closed(Exception):
-    """Somebody else closed the stream while it was read."""
+    """Another task or thread closed the stream while it was read."""
 
 
 class Closer:
@@ -70,7 +70,8 @@ async def arelay(
     left: threading.Event | None = None,
     closer: Closer | None = None,
 ) -> AsyncGenerator[T]:
-    """Yield what `record(put)` puts, then what it returned beyond that: all of it, if replayed."""
+    """Yield the items that `record(put)` puts, then the rest of what it returned: everything, if
+    replayed."""
     passed: asyncio.Queue[T | None] = asyncio.Queue()
     taken: collections.deque[asyncio.Future[None]] = collections.deque()
     seen = 0
@@ -108,11 +109,12 @@ async def arelay(
     finally:
         await _cut(task)
         if not task.cancelled():
-            task.exception()  # Who has gone away does not ask for it.
+            task.exception()  # A consumer that has left does not ask for it.
 
 
 async def _cut(task: asyncio.Task[Any]) -> None:
-    """Cancel a call and wait for its end. Who is cancelled meanwhile cancels it once more."""
+    """Cancel a call and wait for its end. If the caller is cancelled meanwhile, cancel the call
+    again."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         task.cancel()
@@ -131,7 +133,7 @@ def relay(
     left: threading.Event | None = None,
     closer: Closer | None = None,
 ) -> Generator[T]:
-    """The blocking twin of `arelay`: the call is made in a thread that carries the context."""
+    """The blocking twin of `arelay`: the call runs in a thread that carries the context."""
     passed: queue.SimpleQueue[T | None] = queue.SimpleQueue()
     gone = threading.Event()
     end: list[Any] = []

@@ -1,18 +1,16 @@
-"""What tools change in the context of an agent's run, kept with the outcome of the call.
+"""Changes that tools make to the context of an agent's run, recorded with the call's outcome.
 
-Frameworks hand one object of the program to all tools: the `context` of the OpenAI Agents SDK, the
-`deps` of Pydantic AI. A tool that is replayed is not called, so what it changed there is recorded and
-done again.
+Frameworks pass one object of the program to all tools: the `context` of the OpenAI Agents SDK, the
+`deps` of Pydantic AI. A replayed tool is not called, so its changes are recorded and applied again.
 
     watched = Watched(context)         # before the call
     recorded = watched.recorded(result)    # after it: the result, with what has changed
     result = watched.replayed(recorded)   # live as it is; on replay the changes are done again
 
-Looked at are the context itself, and in it dictionaries, lists, deques, sets, dataclasses and models
-of Pydantic. Any other object (a client, a connection) is known by its identity only: it may stand in a
-context, and cannot be put there by a tool. Objects keep their identity: what two names share stays
-shared. Tools that are called side by side see each other's changes; the later one of each place is
-known by its number.
+Compared are the context itself, and in it dictionaries, lists, deques, sets, dataclasses and
+Pydantic models. Any other object (a client, a connection) is compared by identity only: it may be
+in a context, and a tool cannot put one there. Objects keep their identity: shared objects stay
+shared. Parallel tools see each other's changes; a number identifies the later one of each place.
 """
 
 from __future__ import annotations
@@ -35,10 +33,11 @@ from holdfast.errors import NotSerializable, StepFailed, UsageError
 from holdfast.integrations._names import fitting
 
 MARK = "context"
-"""Stands first in the record of a call that changed the context; other records are never such."""
+"""The first element of the record of a call that changed the context; other records never have
+it."""
 
 _CHANGES = 2
-"""Where they stand in it."""
+"""Their place in it."""
 
 _Path = tuple[tuple[str, Any], ...]
 _LEAVES = (
@@ -52,7 +51,7 @@ _SET, _SAME, _FILL, _DELETE = "set", "same", "fill", "delete"
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """A value at one moment: `known` is what it is compared by, `parts` what it is made of."""
+    """A value at one moment: `known` is compared, `parts` are its contents."""
 
     value: Any
     known: Any
@@ -113,7 +112,7 @@ class Watched:
 
 
 async def restoring(tool: str, context: Any, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Call a tool that records itself. What it changes in the context is a step of its own."""
+    """Call a tool that records itself. Its changes to the context are a separate step."""
     called, restored = Watched(tool, context), Watched(tool, context)
     called.begin()
     result = await call()
@@ -135,7 +134,7 @@ def takes_context(function: Any) -> bool:
 
 
 def advised(refused: NotSerializable) -> str:
-    """Return the way out if an argument of a tool is refused: it may be the framework's context."""
+    """Return the remedy if an argument of a tool is refused: it may be the framework's context."""
     found = re.search(r"argument\['(\w+)'\]", str(refused))
     if found is None:
         return str(refused)
@@ -168,7 +167,7 @@ def _describe(value: Any, path: _Path, seen: dict[int, _Path], *, is_root: bool 
 
 
 def _inside(value: Any, *, is_root: bool) -> dict[tuple[str, Any], Any] | None:
-    """Return what a value is made of, or None if it is not looked into."""
+    """Return the contents of a value, or None if they are not compared."""
     if isinstance(value, dict):
         pairs: Any = value.items()
         return {(_KEY, key): it for key, it in pairs}
@@ -185,7 +184,7 @@ def _inside(value: Any, *, is_root: bool) -> dict[tuple[str, Any], Any] | None:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object that are not its own business, nor worked out by its class."""
+    """Return the attributes of an object that are neither private nor computed by its class."""
     names: list[str] = [*getattr(value, "__dict__", ())]
     for kind in type(value).__mro__:
         slots = getattr(kind, "__slots__", ())
@@ -274,7 +273,7 @@ def _at(context: Any, path: list[Any]) -> Any:
 
 
 class _Clock:
-    """Numbers the changes of one context. Calls side by side may be replayed in another order."""
+    """Numbers the changes of one context. Parallel calls may be replayed in another order."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -295,14 +294,14 @@ class _Clock:
 
 
 _KEPT = 64
-"""How many contexts are kept that cannot tell when they are gone: dictionaries."""
+"""How many contexts are kept that cannot report their end: dictionaries."""
 
 _clocks: dict[tuple[str, int], tuple[Callable[[], Any], _Clock]] = {}
 _kept: collections.deque[tuple[str, int]] = collections.deque()
 
 
 def _clock(context: Any) -> _Clock:
-    """Return the clock of a context in this run, as long as there is that context."""
+    """Return the clock of a context in this run, as long as the context exists."""
     run = holdfast.context.current_run()
     place = ("" if run is None else run.run_id, id(context))
     found = _clocks.get(place)

@@ -1,8 +1,8 @@
 """Questions about a tool call, with arguments of any length.
 
-Nobody approves what was not shown. A question has all of the call, up to the length that a question
-may have. What is longer is recorded in a step of its own; the question then says so first, and only
-who names the digest of that record approves.
+A person can approve only what was shown. A question has the whole call, up to the length limit of a
+question. A longer one is recorded in a step of its own; the question then says so first, and only
+an answer with the digest of that record approves.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import holdfast
 from holdfast.adapters import as_step, step_key
 
 TEXT_MAX_CHARS = 100_000
-"""What a question of Holdfast may have."""
+"""The length limit of a question."""
 SHOWN = "shown"
-"""The step that has all of a question which is longer."""
+"""The step with the whole text of a longer question."""
 
 _made = cast("Any", TypedDict)
 _one_of = cast("Any", Literal)
 
 
 async def ask_about(text: str, name: str) -> bool:
-    """Ask a person whether a call may be made; Rejected is raised if they refuse to say."""
+    """Ask a person whether a call may be made; a refusal raises Rejected."""
     if len(text) <= TEXT_MAX_CHARS:
         return await holdfast.aio.ask(text, name=name, type=bool)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -35,14 +35,14 @@ async def ask_about(text: str, name: str) -> bool:
 
 
 def cut(text: str, chars: int) -> str:
-    """Return the beginning of a text, and how much more there is."""
+    """Return the beginning of a text, and how much is left out."""
     return (
         text if len(text) <= chars else f"{text[:chars]}… ({len(text) - chars:,} more characters)"
     )
 
 
 async def _record(text: str, name: str, digest: str) -> str:
-    """Record all of a question; returns the command that prints it."""
+    """Record the whole question; returns the command that prints it."""
 
     async def question() -> dict[str, Any]:
         run = holdfast.context.current_run()

@@ -1,7 +1,7 @@
-"""Whether the model was asked through a transport that records: a ledger looks, transports tell.
+"""Whether the model was asked through a recording transport: a ledger asks, transports report.
 
 A ledger of a tool runner does not see the client. It calls `look` before a request, and afterwards
-`recorded` says whether a durable transport had that request, live or from the record.
+`recorded` tells whether a durable transport had that request, live or from the record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 
 class Witness:
-    """Of one request."""
+    """The report about one request."""
 
     recorded = False
 
@@ -26,6 +26,6 @@ def look() -> Witness:
 
 
 def tell() -> None:
-    """A request that is made here is recorded."""
+    """Report that a request made here is recorded."""
     if witness := _now.get():
         witness.recorded = True

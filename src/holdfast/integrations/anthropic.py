@@ -5,10 +5,10 @@
     runner = tool_runner(client, tools=[lookup, refund], model=…, max_tokens=…, messages=[…])
     message = runner.until_done()
 
-It is `client.beta.messages.tool_runner(…)`, and takes what that takes. The tools of one reply, which
-the runner calls one by one, are all begun with the first of them; each is known by the id of its call.
-Model calls are recorded by the client's transport (`holdfast.integrations.http`). For a loop of your
-own, `holdfast.integrations.tools` is all that is needed.
+It replaces `client.beta.messages.tool_runner(…)` and takes the same arguments. The runner calls the
+tools of one reply one by one; here the first call starts all of them, and each is identified by its
+call ID. The client's transport records model calls (`holdfast.integrations.http`). A loop of your
+own needs only `holdfast.integrations.tools`.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def tool_runner(
 def tool_runner(
     client: Anthropic | AsyncAnthropic, *, tools: Iterable[Any], **params: Any
 ) -> ToolRunner | AsyncToolRunner:
-    """Run the tools that the model calls until it stops asking for them; as the SDK's own.
+    """Run the tools that the model calls until it stops calling any, like the SDK's own.
 
-    `tools` are functions, steps, effects or tools of ours; what the SDK knows itself (definitions as
-    dicts, toolsets, `beta_tool` objects) goes through to it as it is, unrecorded.
+    `tools` are functions, steps, effects or tools of Holdfast; the SDK's own kinds (definitions as
+    dicts, toolsets, `beta_tool` objects) pass through unchanged and unrecorded.
     """
     if params.get("run_tools_eagerly"):
         raise UsageError(
@@ -100,7 +100,7 @@ class _Reply:
         self._left = list(zip(self.calls, results, strict=True))
 
     def next(self, name: str) -> str:
-        """The runner calls tools in the order of the reply, and does not say which call it means."""
+        """The runner calls tools in the order of the reply, without naming the call."""
         for place, (call, result) in enumerate(self._left):
             if call.name == name:
                 del self._left[place]
@@ -115,7 +115,7 @@ def _content(result: ToolResult) -> str:
 
 
 class _Stop(BaseException):
-    """Carries an error through the runner, which tells every other one to the model."""
+    """Carries an error through the runner, which sends every other one to the model."""
 
     def __init__(self, error: HoldfastError) -> None:
         super().__init__(str(error))
@@ -124,7 +124,7 @@ class _Stop(BaseException):
 
 @contextlib.contextmanager
 def _stopping() -> Generator[None]:
-    """Inside a tool: what only a person can mend goes past the runner."""
+    """Inside a tool: let errors that only a person can resolve bypass the runner."""
     try:
         yield
     except HoldfastError as error:
@@ -133,7 +133,7 @@ def _stopping() -> Generator[None]:
 
 @contextlib.contextmanager
 def _stopped() -> Generator[None]:
-    """Round the runner: raise what went past it."""
+    """Around the runner: raise the errors that bypassed it."""
     try:
         yield
     except _Stop as stop:
@@ -141,7 +141,7 @@ def _stopped() -> Generator[None]:
 
 
 class _Turn:
-    """What the runner is at: the reply that it has, and the calls of it; for both colours."""
+    """The runner's state for sync and async: its reply, and the calls of it."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -177,7 +177,7 @@ class _Turn:
 
 
 class _Ours:
-    """A tool of ours, as the runner has tools."""
+    """A tool of Holdfast in the form of the runner's tools."""
 
     def __init__(self, tool: Tool[..., Any], turn: _Turn) -> None:
         self._tool, self._turn = tool, turn
@@ -188,7 +188,7 @@ class _Ours:
 
 class _Tool(_Ours, BetaBuiltinFunctionTool):
     def call(self, input: object) -> str:
-        del input  # It stands in the reply, beside the id of the call.
+        del input  # It is in the reply, beside the call's ID.
         return self._turn.call(self._tool.name)
 
 
@@ -199,7 +199,7 @@ class _AsyncTool(_Ours, BetaAsyncBuiltinFunctionTool):
 
 
 class _Runner:
-    """What both runners have of the SDK's."""
+    """The SDK's part of both runners."""
 
     def __init__(self, runner: Any, turn: _Turn) -> None:
         self._runner, self._turn = runner, turn
@@ -209,7 +209,7 @@ class _Runner:
 
 
 class ToolRunner(_Runner):
-    """The SDK's runner; all that it can, this one can."""
+    """The SDK's runner with all its methods."""
 
     def __iter__(self) -> ToolRunner:
         return self

@@ -6,17 +6,17 @@
     runner = ResponsesToolRunner(functions=book.functions)
     response = runner.run(client, params, ledger=book)
 
-The SDK tells its ledger what it is about to do, before and after every effect, and refuses to go on
-from a call that was begun and not ended: "reconcile pending work externally". Inside a run nothing
-is left to reconcile. Model calls are recorded by the client's transport (`holdfast.integrations.http`)
-and tools by the ids of their calls, which the ledger knows; when the program is started again the
-runner goes the same way, and gets what was recorded. Only a call that is truly in doubt goes to its
-policy, or to a person.
+The SDK reports to its ledger before and after every effect, and refuses to continue from a call
+that began and did not end: "reconcile pending work externally". Inside a run nothing is left to
+reconcile. The client's transport records model calls (`holdfast.integrations.http`), and tools are
+recorded by their call IDs, which the ledger knows. When the program is started again the runner
+makes the same calls and gets the recorded results. Only a call that is in doubt goes to its policy,
+or to a person.
 
-The tools of one reply, which the runner calls one by one, are all begun with the first of them.
+The runner calls the tools of one reply one by one; here the first call starts all of them.
 
-`boundary` is for checkpoints that were kept elsewhere. For a loop of your own, with chat completions
-or responses, `holdfast.integrations.tools` is all that is needed.
+`boundary` is for checkpoints that were kept elsewhere. A loop of your own, with chat completions or
+responses, needs only `holdfast.integrations.tools`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OUTSIDE = "no-run"
 
 @dataclass(frozen=True)
 class Ledger(ResponsesToolLedger):
-    """A ledger, and the functions that it knows the calls of."""
+    """A ledger, and the functions whose calls it knows."""
 
     functions: list[RegisteredFunction] = field(default_factory=list[RegisteredFunction])
 
@@ -64,7 +64,8 @@ class AsyncLedger(AsyncResponsesToolLedger):
 
 
 class ModelNotRecorded(BaseException):
-    """The runner's client has no durable transport. No `Exception`: the runner would hide its text."""
+    """The runner's client has no durable transport. No `Exception`: the runner would hide its
+    text."""
 
 
 def ledger(
@@ -72,16 +73,16 @@ def ledger(
 ) -> Ledger:
     """Return a ledger for a `ResponsesToolRunner`, with these tools as its functions.
 
-    `tools` are functions, steps, effects or tools of ours. Outside a run they are called plainly,
-    and nothing is recorded. Inside a run the client must have a durable transport, or the runner is
-    stopped with `ModelNotRecorded` before it calls a tool; `asks_again=True` allows a model that is
-    asked anew at each start.
+    `tools` are functions, steps, effects or tools of Holdfast. Outside a run they are called
+    plainly, and nothing is recorded. Inside a run the client must have a durable transport;
+    otherwise `ModelNotRecorded` stops the runner before it calls a tool. `asks_again=True` allows a
+    model that is asked again at each start.
     """
     box = tools if isinstance(tools, Tools) else Tools(tools)
     turn = _Turn(box, asks_again)
 
     def registered(name: str, definition: Any) -> RegisteredFunction:
-        # The arguments stand in the reply, beside the id of the call.
+        # The arguments are in the reply, beside the call's ID.
         return RegisteredFunction(definition, lambda _arguments: turn.call(name))
 
     functions = [registered(each.name, each.responses) for each in box]
@@ -109,11 +110,11 @@ def _run_id() -> str:
 
 def _is_in_run() -> bool:
     run = holdfast.context.current_run()
-    return run is not None and run.step is None  # Inside a step everything is done anew.
+    return run is not None and run.step is None  # Inside a step everything is done again.
 
 
 class _Reply:
-    """What the runner told last, and the results of the calls of this reply."""
+    """The runner's last report, and the results of this reply's calls."""
 
     def __init__(self, tools: Tools, asks_again: bool) -> None:
         self._names = {each.name for each in tools}
@@ -123,7 +124,7 @@ class _Reply:
         self.results: dict[str, ToolResult] = {}
 
     def tell(self, checkpoint: ResponsesToolCheckpoint) -> None:
-        """Take what the runner says, before each request and after each answer."""
+        """Receive the runner's report, before each request and after each answer."""
         self._told = checkpoint
         answered = checkpoint["phase"] == "final" or checkpoint["pending_items"]
         if not answered:
@@ -136,14 +137,14 @@ class _Reply:
             )
 
     def called(self, name: str) -> str:
-        """The id of the call that is made now: the last one that the runner has announced."""
+        """The ID of the current call: the last one that the runner has announced."""
         attempted = self._told["attempted_call_ids"] if self._told else []
         if not attempted:
             raise UsageError(f"{name} was called by a runner without this ledger: ledger=book")
         return attempted[-1]
 
     def open_calls(self) -> list[ToolCall]:
-        """The calls of this reply to functions of ours that have no result yet."""
+        """This reply's calls of known functions without a result."""
         told = cast("ResponsesToolCheckpoint", self._told)
         returned = set(told["returned_call_ids"])
         return [
@@ -154,14 +155,14 @@ class _Reply:
 
 
 class _Turn:
-    """What both colours of a runner tell the ledger, and call."""
+    """The common part of the ledgers of sync and async runners."""
 
     def __init__(self, tools: Tools, asks_again: bool) -> None:
         self._tools = tools
         self._reply = _Reply(tools, asks_again)
 
     def save(self, checkpoint: ResponsesToolCheckpoint) -> None:
-        """Nothing is written: what the checkpoint says of this run is in its journal."""
+        """Write nothing: the journal has everything that the checkpoint says about this run."""
         self._reply.tell(checkpoint)
 
     async def save_awaited(self, checkpoint: ResponsesToolCheckpoint) -> None:
@@ -186,15 +187,15 @@ def boundary(
 ) -> ResponsesToolCheckpoint:
     """Return a checkpoint that the SDK can resume from, made of one with pending work.
 
-    For checkpoints that were kept beside a run (`results=transcripts.results_of(store, run_id)`).
-    A call gets the result in the checkpoint, else the one in `results`, else a note that its outcome
-    is unknown. It is never made again.
+    For checkpoints that were kept beside a run (`results=transcripts.results_of(store, run_id)`). A
+    call gets the result in the checkpoint, otherwise the one in `results`, otherwise a note that
+    its outcome is unknown. It is never made again.
     """
     if checkpoint["phase"] != "pending":
         return checkpoint
     pending = [*checkpoint["pending_items"], *checkpoint["returned_outputs"]]
     before = cast("list[dict[str, Any]]", checkpoint["history"])
-    whole = [*before, *cast("list[dict[str, Any]]", pending)]  # Ids are counted from its beginning.
+    whole = [*before, *cast("list[dict[str, Any]]", pending)]  # IDs are counted from its beginning.
     begun = len(repair(before, protocol="openai-responses", results=results))
     items = repair(whole, protocol="openai-responses", results=results)[begun:]
     made = [str(item["call_id"]) for item in items if item.get("type") == "function_call"]

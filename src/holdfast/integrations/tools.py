@@ -1,4 +1,4 @@
-"""Tools of a model whose calls are recorded, for loops round any provider's SDK.
+"""Tools of a model with recorded calls, for loops over any provider's SDK.
 
     @tool
     def lookup(order: str) -> str: ...
@@ -10,9 +10,9 @@
     reply = client.chat.completions.create(…, tools=tools.openai)
     messages += tools.answer_chat(reply.choices[0].message)
 
-All calls of one reply are made at the same time, each known by its call id (`refund:call_17`). The
-model receives errors of a tool, and errors about arguments that do not fit, with the same text on
-replay. What stops a run (an effect in doubt, a question that waits) stops it here too.
+All calls of one reply run in parallel, each identified by its call ID (`refund:call_17`). The model
+receives errors of a tool, and errors about invalid arguments, with the same text on replay.
+Anything that stops a run (an effect in doubt, a question that waits) stops it here too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ AnyStep: TypeAlias = Step[..., Any] | AsyncStep[..., Any]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "not_done_on", "transaction", "needs_approval"}
 _TOLD = (StepFailed, ChildFailed, WaitTimedOut, Rejected)
-"""Errors of ours that a flow may handle: the model may, too."""
+"""Errors of Holdfast that a flow may handle: the model may handle them too."""
 
 
 class Tool(Generic[P, R]):
@@ -72,7 +72,7 @@ class Tool(Generic[P, R]):
 
     @property
     def fn(self) -> Callable[P, R]:
-        """The bare function, unrecorded."""
+        """The undecorated function."""
         return cast("Callable[P, R]", self.step.fn)
 
     @property
@@ -82,7 +82,7 @@ class Tool(Generic[P, R]):
 
     @property
     def undo(self) -> Callable[[Any], Any]:
-        """Declare the function that takes it back (decorator)."""
+        """Declare the function that undoes it (decorator)."""
         return self._effect("undo").undo
 
     def _effect(self, what: str) -> Effect[..., Any] | AsyncEffect[..., Any]:
@@ -177,7 +177,7 @@ def _checked_name(name: str) -> str:
 
 
 class _Toolbox:
-    """What `Tools` and its awaited twin have in common."""
+    """The common part of `Tools` and its awaited twin."""
 
     def __init__(self, tools: Iterable[Callable[..., Any]]) -> None:
         made = [each if isinstance(each, Tool) else tool(each) for each in tools]
@@ -232,7 +232,8 @@ def _refusal(name: str) -> AnyStep:
 
 
 def _key(call: ToolCall, place: int) -> str:
-    """Return what a call is known by: its id, or its place in the reply if the model gave it none."""
+    """Return the identity of a call: its ID, or its place in the reply if the model gave it
+    none."""
     return call.id or f"call_{place}"
 
 
@@ -241,7 +242,8 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 
 
 def _failed(call: ToolCall, error: Exception) -> ToolResult:
-    """Return the result that reports an error to the model; raise an error that only a person can mend."""
+    """Return the result that reports an error to the model; raise an error that only a person can
+    resolve."""
     if isinstance(error, StepFailed):
         tail = " (its outcome is unknown)" if error.outcome_unknown else ""
         return ToolResult(call.id, f"{error.type_name}: {error.message}{tail}", is_error=True)
@@ -259,7 +261,7 @@ class Tools(_Toolbox):
         return AsyncTools(self._tools.values())
 
     def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Make these calls, all at the same time; returns their results in order."""
+        """Make these calls in parallel; returns their results in order."""
         if not calls:
             return []
         if len(calls) == 1:
@@ -299,7 +301,7 @@ class AsyncTools(_Toolbox):
     """The awaited twin of `Tools`. Tools that are plain functions run in threads."""
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Make these calls, all at the same time; returns their results in order."""
+        """Make these calls in parallel; returns their results in order."""
         if not calls:
             return []
         if len(calls) == 1:

@@ -1,14 +1,16 @@
-"""Mend a conversation that a crash has left half answered, so that a provider takes it.
+"""Repair a conversation that a crash left half answered, so that a provider accepts it.
 
-For who keeps the conversation himself (a file, a table) beside a run that is held or was cancelled:
+For programs that keep the conversation themselves (a file, a table) beside a run that is held or
+was cancelled:
 
     results = results_of(store, "order-42")          # what the run's journal knows
     messages = repair(messages, protocol="openai-chat", results=results)
 
-Afterwards each tool call has one result, where the provider wants it: the one in the conversation,
-else the one in `results`, else a note that says "outcome unknown". Results of no call, and second
-results, are left out. What needs no mending stays where and as it is. An id that a provider uses again is counted: `call_0`, `call_0#2` … are its first
-call, its second … from the beginning of the conversation, which is therefore given whole.
+Afterwards each tool call has one result, where the provider expects it: the one in the
+conversation, otherwise the one in `results`, otherwise a note that says "outcome unknown". Results
+of no call, and second results, are left out. Everything else is unchanged. An ID that a provider
+reuses is counted: `call_0`, `call_0#2` … are its first call, its second … from the beginning of the
+conversation, so pass the whole conversation.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from holdfast.types import Entry, Store
 __all__ = ["OUTCOME_UNKNOWN", "repair", "results_of"]
 
 OUTCOME_UNKNOWN = "outcome unknown"
-"""How every note begins that stands in the place of a result."""
+"""The beginning of every note that replaces a result."""
 
 _NO_RESULT = f"{OUTCOME_UNKNOWN}: the program stopped before this call had a result"
 _BEGUN = f"{OUTCOME_UNKNOWN}: {{name}} was begun, and nothing says whether it happened"
@@ -35,8 +37,8 @@ _OTHERS = {
     ("http", frozenset({"method", "url", "digest"})),
     ("tool_hints", frozenset({"tool"})),
 }
-"""Steps that are no tool calls, by their names and arguments: what the HTTP transport records, and what
-an MCP server said of a tool."""
+"""Steps that are no tool calls, by their names and arguments: requests of the HTTP transport, and
+an MCP server's hints about a tool."""
 
 Message = Mapping[str, Any]
 Known = Mapping[str, ToolResult | str]
@@ -51,8 +53,8 @@ def repair(
     """Return the conversation with exactly one result for each tool call; changes nothing given.
 
     `messages` are messages (`openai-chat`, `anthropic`) or items of input (`openai-responses`), as
-    plain dicts. `results` has the result of a call under the id of the call; of the second call with
-    that id under `id#2`, and so on.
+    plain dicts. `results` has the result of a call under the call's ID; of the second call with
+    that ID under `id#2`, and so on.
     """
     known = results or {}
     plain = [dict(message) for message in messages]
@@ -72,15 +74,16 @@ class _Lines:
         raise NotImplementedError
 
     def answers(self, line: Message) -> str | None:
-        """The id of the call that a line is the result of."""
+        """Return the ID of the call that a line is the result of."""
         raise NotImplementedError
 
     def speaks(self, line: Message) -> bool:
-        """Whether a line is the model's, and so belongs to the turn with the line before it."""
+        """Return whether a line is the model's, and so belongs to the turn of the line before
+        it."""
         raise NotImplementedError
 
     def begins(self, line: Message, speaking: bool) -> bool:
-        """Whether no result of the calls before a line may stand behind it."""
+        """Return whether no result of the calls before a line may follow it."""
         raise NotImplementedError
 
     def result(self, call: Message, result: ToolResult) -> dict[str, Any]:
@@ -111,7 +114,7 @@ class _Chat(_Lines):
 
 class _Responses(_Lines):
     _KINDS = ("function_call", "custom_tool_call")
-    """Calls that a text can answer. Others (`computer_call` …) are left as they are."""
+    """Calls that a text can answer. Others (`computer_call` …) are left unchanged."""
 
     def calls(self, line: Message) -> list[str]:
         return [str(line.get("call_id"))] if line.get("type") in self._KINDS else []
@@ -128,7 +131,7 @@ class _Responses(_Lines):
         return kind == "reasoning" or kind.endswith("_call")
 
     def begins(self, line: Message, speaking: bool) -> bool:
-        return self.speaks(line) and not speaking  # What a user says may come before the results.
+        return self.speaks(line) and not speaking  # The user's text may come before the results.
 
     def result(self, call: Message, result: ToolResult) -> dict[str, Any]:
         return {**_calls.responses_result(result), "type": f"{call['type']}_output"}
@@ -182,7 +185,7 @@ def _repair_blocks(messages: list[dict[str, Any]], known: Known) -> list[dict[st
             kept.append((message, [], ended))
             continue
         kept.append((message, [it for id_, it in _results(message) if turns.take(id_, it)], ended))
-        turns.begin()  # Results stand in the next message, and in no later one.
+        turns.begin()  # Results are in the next message, and in no later one.
 
     def owed(turn: Turn) -> list[dict[str, Any]]:
         return [
@@ -223,7 +226,7 @@ def _results(message: Message) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _joined(message: dict[str, Any], results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Results first, then what the user says; a message that had only results of no call is left out."""
+    """Results first, then the user's text; a message with results of no call alone is left out."""
     blocks, text = _blocks(message), message.get("content")
     rest = [block for block in blocks if block.get("type") != "tool_result"]
     if not results and len(rest) == len(blocks):
@@ -238,7 +241,7 @@ def _instead(call: Called, known: Known) -> ToolResult:
     given = known.get(named(call.id, call.number))
     if isinstance(given, str):
         return ToolResult(call.id, given)
-    if given is None or given.id != call.id:  # An id may look like the second call of another.
+    if given is None or given.id != call.id:  # An ID may look like the second call of another.
         return ToolResult(call.id, _NO_RESULT, is_error=True)
     return given
 
@@ -247,10 +250,10 @@ def _instead(call: Called, known: Known) -> ToolResult:
 
 
 def results_of(store: Store, run_id: str) -> dict[str, ToolResult]:
-    """Return the results of tool calls that a run has recorded, under the ids of the calls.
+    """Return the results of tool calls that a run has recorded, under the calls' IDs.
 
-    Of calls that have one id the first has it, and then `id#2`, `id#3` …, turn by turn. A call that
-    was begun and has no outcome is there with a note that says so.
+    Of calls with one ID the first has it, and then `id#2`, `id#3` …, turn by turn. A call that
+    began and has no outcome is there with a note that says so.
     """
     told: dict[str, ToolResult] = {}
     others: set[str] = set()
@@ -281,7 +284,7 @@ def _is_other(name: str, entry: Entry) -> bool:
 
 
 def _as_called(steps: Iterable[str]) -> list[str]:
-    """Return steps in the order of their calls: what was called at once may have ended in any order."""
+    """Return steps in the order of their calls: parallel calls may have ended in any order."""
     turns: dict[str, list[tuple[int, str]]] = {}
     for step in steps:
         side = _GATHERED.fullmatch(step.rpartition("/")[0])
@@ -314,7 +317,7 @@ def _result_in(entry: Entry, name: str, call_id: str) -> ToolResult | None:
 
 
 class Called:
-    """One call: its id, the how manieth of that id it is, the line it stands in, and its result."""
+    """One call: its ID, its number among calls of that ID, its line, and its result."""
 
     def __init__(self, call_id: str, number: int, asked: dict[str, Any]) -> None:
         self.id, self.number, self.asked = call_id, number, asked
@@ -329,7 +332,7 @@ class Turn:
         self.calls: list[Called] = []
 
     def misplaced(self) -> list[Called]:
-        """Return the calls without a result where it belongs. They are returned once."""
+        """Return the calls without a result in the right place. They are returned once."""
         found = [call for call in self.calls if not call.in_place]
         for call in found:
             call.in_place = True
@@ -345,7 +348,7 @@ class Turns:
         self._seen: dict[str, int] = {}
 
     def begin(self) -> None:
-        """Results that come from now on do not stand where those of the turn before belong."""
+        """Results from now on are in the wrong place for the turn before."""
         self.last = Turn()
 
     def add(self, call_ids: Iterable[str], asked: dict[str, Any]) -> None:
@@ -356,7 +359,8 @@ class Turns:
             self.last.calls.append(Called(call_id, self._seen[call_id], asked))
 
     def take(self, call_id: str, result: dict[str, Any]) -> bool:
-        """Give a result to its call, if one waits for it; says whether it can stay where it stands."""
+        """Give a result to its call, if one waits for it; returns whether it can stay in its
+        place."""
         turn = self._calling.get(call_id)
         for call in turn.calls if turn else ():
             if call.id == call_id and call.result is None:
@@ -366,5 +370,5 @@ class Turns:
 
 
 def named(call_id: str, number: int) -> str:
-    """Return what a call is known by: `id`, `id#2` …"""
+    """Return the identity of a call: `id`, `id#2` …"""
     return call_id if number == 1 else f"{call_id}#{number}"

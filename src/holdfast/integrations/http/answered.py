@@ -1,8 +1,8 @@
-"""What is kept of an answer: status, a few headers, and the body as the client reads it.
+"""The record of an answer: status, a few headers, and the body as the client reads it.
 
-The client sees the headers as they came. In the record the addresses in them are masked, as those of
-requests are: a client that follows a recorded redirect asks for the masked address, and what is
-recorded of that request is the same. Cookies are not recorded at all.
+The client sees the headers unchanged. In the record, addresses in them are masked like those of
+requests: a client that follows a recorded redirect requests the masked address and finds that
+request's record. Cookies are not recorded.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _KEPT = re.compile(
     r"content-(type|language|disposition)|date|etag|last-modified|link|location|retry-after(-ms)?"
     r"|www-authenticate|x-should-retry|(x-)?request-id|(x-)?ratelimit-.*|openai-.*|anthropic-.*"
 )
-# The body is kept decoded, and in one piece.
+# The body is stored decoded, and in one piece.
 _OF_TRANSFER = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "keep-alive"}
 )
 
 _ADDRESS = re.compile(r"(?<=<)[^<>]*(?=>)|[^\s<>;,\"]*[?@][^\s<>;\"]*")
-"""What stands in `<…>` in a `link`; or, where the brackets are forgotten, looks like it."""
+"""The text inside `<…>` in a `link`; without the brackets, text that looks like it."""
 
 Headers = list[tuple[str, str]]
 
 
 class Head(NamedTuple):
-    """What comes before the body."""
+    """The head of an answer."""
 
     status: int
     headers: Headers
@@ -45,7 +45,7 @@ def is_final(status: int) -> bool:
 
 
 def head_of(response: Any, more: frozenset[str]) -> Head:
-    """Return what the client sees of an answer: of an outcome what a replay shows, and cookies."""
+    """Return an outcome as a replay shows it, with cookies: the client's view of the answer."""
     pairs = [(name.lower(), value) for name, value in response.headers.multi_items()]
     if is_final(response.status_code):
         pairs = [(name, value) for name, value in pairs if _is_kept(name, more)]
@@ -59,7 +59,7 @@ def _is_kept(name: str, more: frozenset[str]) -> bool:
 
 
 def _recorded(headers: Headers) -> list[list[str]]:
-    """Return headers as they are recorded: none that is or may hold a secret."""
+    """Return the headers to record: none that is or may contain a secret."""
     return [[name, _open(name, value)] for name, value in headers if name != "set-cookie"]
 
 
@@ -74,12 +74,12 @@ def _open(name: str, value: str) -> str:
 def _open_address(url: str) -> str:
     try:
         return shown_url(url)
-    except ValueError:  # No address, so that no client gets beyond it: its query is of no use.
+    except ValueError:  # No address, so that no client follows it: its query is useless.
         return holdfast.redaction.redact(url.partition("?")[0].rpartition("@")[2])
 
 
 def outcome(head: Head, body: bytes) -> dict[str, Any]:
-    """Return the body to record: decoded where it is text, so that people can read it."""
+    """Return the body to record: decoded if it is text, so that people can read it."""
     try:
         text: str | bytes = body.decode()
     except UnicodeDecodeError:

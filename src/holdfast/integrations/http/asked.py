@@ -1,4 +1,4 @@
-"""What is kept of a request: method, address and a digest. Never a header, never the body."""
+"""The record of a request: method, address and a digest. Never a header, never the body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MASK = "***"
 _SECRET = re.compile(
     r"(?i)key|token|secret|passw|pwd|jwt|signature|^sig$|^code$|credential|auth|session"
 )
-# What leads from page to page is no secret, whatever its name says.
+# Page cursors are no secrets, whatever their names.
 _PAGING = re.compile(
     r"(?i)^\W?((next|page|pagination|continuation|resumption|sync|skip|delta)[-_]?)+token$|^cursor"
 )
@@ -27,9 +27,9 @@ _NOT_IN_KEYS = re.compile(r"[^\w.~-]+")
 
 
 def shown_url(url: str) -> str:
-    """Return an address that may be seen: no user, no fragment, no query value that looks secret.
+    """Return an address that may be shown: no user, no fragment, no query value that looks secret.
 
-    The rest is spelled as it was, and an address that was shown once is shown the same again.
+    The rest keeps its spelling, and a shown address is shown the same again.
     """
     parts = urlsplit(url)
     query = "".join(_shown_pair(pair) for pair in _BETWEEN.split(parts.query))
@@ -58,19 +58,20 @@ def has_mask(url: str) -> bool:
 
 
 def request_key(request: Any) -> str:
-    """`POST api.openai.com.v1.chat.completions`: calls of one address are told apart by their order."""
+    """`POST api.openai.com.v1.chat.completions`: the order distinguishes calls of one address."""
     parts = urlsplit(shown_url(str(request.url)))
     place = _NOT_IN_KEYS.sub(".", f"{parts.hostname or ''}{parts.path}").strip(".")
     return f"{request.method} {place}"[:KEY_MAX_CHARS]
 
 
 def digest_of(request: Any) -> str:
-    """Return a digest of the body: of what a JSON body says, however a version of httpx spells it."""
+    """Return a digest of the body: of a JSON body's contents, however a version of httpx spells
+    it."""
     body: bytes = request.content
     kind = request.headers.get("content-type", "")
     if "json" in kind:
         body = _canonical(body)
-    elif found := _BOUNDARY.search(kind):  # Made by chance for each request.
+    elif found := _BOUNDARY.search(kind):  # Random for each request.
         body = body.replace(found[1].encode(), b"boundary")
     return hashlib.sha256(body).hexdigest()
 

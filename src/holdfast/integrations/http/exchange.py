@@ -1,10 +1,10 @@
-"""Inside the step: the request is sent, and each piece of the answer is handed on as it comes.
+"""The body of the step: send the request, and pass on each piece of the answer as it arrives.
 
-The twin functions differ in `await` alone. What is no outcome (an error on the way, a status that
-asks to try again) leaves the step as `Unrecorded`: the step is cut short, and the client that sends the
-same request again is in the same step again. So the journal has one step, with the answer that counts.
-A reader who leaves an answer that counts has made a call of its own, `Left`: the same request sent again
-is the next step, live and on replay.
+The twin functions differ in `await` alone. A result that is no outcome (an error on the way, a
+status that asks to retry) leaves the step as `Unrecorded`: the step is cancelled, and a client that
+sends the same request again is in the same step again. The journal has one step, with the final
+answer. A reader that leaves a final answer has made a call of its own, `Left`: the same request
+sent again is the next step, live and on replay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _TOO_MANY = 429
 
 
 class Unrecorded(GeneratorExit):
-    """What came is no outcome of the step. `error` is for the client; without one it has the answer."""
+    """The answer is no outcome of the step. `error` is for the client; without one it has the
+    answer."""
 
     def __init__(self, why: str, error: Exception | None = None) -> None:
         super().__init__(why)
@@ -39,16 +40,17 @@ class Unrecorded(GeneratorExit):
 
 
 class Unanswered(Exception):
-    """An effect was sent and the answer does not say what came of it."""
+    """An effect was sent, and the answer does not say whether it happened."""
 
 
 class Refused(Exception):
-    """An effect did not happen: there was no connection, or the other side had no time for it."""
+    """An effect did not happen: there was no connection, or the other side had no capacity for
+    it."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request on its way, and where its answer goes."""
+    """One request on its way, and the receiver of its answer."""
 
     inner: Any
     redirects: Redirects
@@ -60,14 +62,14 @@ class Exchange:
     left: threading.Event
 
     def begin(self, response: Any) -> tuple[Head, _Body]:
-        """Hand on the head of an answer."""
+        """Pass on the head of an answer."""
         head = head_of(response, self.headers)
         if not self.effect:
             self.put(head)
         return head, _Body(self, head, ends_with_connection(self.request.method, response))
 
     def ended(self, head: Head, body: bytes) -> dict[str, Any]:
-        """Return what is recorded of an answer that came whole."""
+        """Return the record of a complete answer."""
         if not is_final(head.status):
             if self.effect:
                 untaken = head.status == _TOO_MANY
@@ -77,7 +79,7 @@ class Exchange:
         return outcome(head, body)
 
     def cut(self, head: Head | None, error: BaseException) -> BaseException:
-        """Return what it means that an answer did not come whole."""
+        """Return the meaning of an incomplete answer."""
         if head is not None and is_final(head.status) and self.left.is_set():
             return Left()
         if not isinstance(error, Exception):
@@ -94,7 +96,7 @@ class Exchange:
 
 
 class _Body:
-    """The pieces of a body, up to a limit; `unframed` if it ends as its connection does."""
+    """The pieces of a body, up to a limit; `unframed` if it ends with its connection."""
 
     def __init__(self, exchange: Exchange, head: Head, unframed: bool) -> None:
         self._exchange = exchange
@@ -141,7 +143,7 @@ def perform(method: str, url: str, digest: str, exchange: Exchange) -> dict[str,
     except BaseException as error:
         if (cut := exchange.cut(head, error)) is error:
             raise
-        raise cut from None  # Its text may not be stored, nor what it came from.
+        raise cut from None  # Its text may not be stored, nor its cause.
     return exchange.ended(head, body)
 
 
@@ -166,12 +168,12 @@ async def perform_async(
     except BaseException as error:
         if (cut := exchange.cut(head, error)) is error:
             raise
-        raise cut from None  # Its text may not be stored, nor what it came from.
+        raise cut from None  # Its text may not be stored, nor its cause.
     return exchange.ended(head, body)
 
 
 # -- failures of a request ---------------------------------------------------------------------
-# Transport errors: whether anything was sent, and what the record may show.
+# Transport errors: whether anything was sent, and how much the record may show.
 
 
 _UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol")
@@ -183,7 +185,7 @@ def is_unsent(request: Any, error: BaseException) -> bool:
     """Return whether an error came before anything was sent; in doubt it did not."""
     if isinstance(error, (MaskedAddress, *_classes(request, _UNSENT))):
         return True
-    # Of HTTP/1 it says that the head of the request is none; of HTTP/2 it may come at any time.
+    # For HTTP/1 it means that the request's head is invalid; for HTTP/2 it may come at any time.
     return isinstance(error, library_of(request).LocalProtocolError) and not _is_of_h2(error)
 
 
@@ -204,7 +206,7 @@ def error_text(request: Any, error: BaseException) -> str:
 
 
 def for_client(request: Any, error: Exception) -> Exception:
-    """Return an error as the client sees it: it may leave the flow, and is stored with its text."""
+    """Return an error for the client: it may leave the flow, and is stored with its text."""
     of_header = library_of(request).LocalProtocolError
     if not isinstance(error, of_header):
         return error
@@ -233,7 +235,7 @@ _ENDS = {
     "message_start": {"message_stop"},
     "response.created": {"response.completed", "response.incomplete", "response.failed"},
 }
-"""How streams of models begin, and how they end: of OpenAI's chat, of Anthropic, of the Responses."""
+"""How model streams begin and end: of OpenAI's chat, of Anthropic, of the Responses."""
 
 
 def ends_with_connection(method: str, response: Any) -> bool:
@@ -260,7 +262,7 @@ def _lacks_end(said: set[str]) -> bool:
 
 
 def _said(body: bytes) -> Iterator[str]:
-    """Return what the events of a stream call themselves."""
+    """Return the event names of a stream."""
     for line in body.splitlines():
         data = line.removeprefix(_DATA).strip() if line.startswith(_DATA) else b""
         if data == _DONE:
@@ -282,7 +284,7 @@ def _names(data: bytes) -> Iterator[str]:
 
 
 def _is_json(body: bytes) -> bool:
-    """Be as patient as a client may be: only the shape counts here."""
+    """Parse leniently, as clients do: only the shape counts here."""
     encoding = cast("str", json.detect_encoding(body))
     try:
         json.loads(body.decode(encoding, "replace"), strict=False)
@@ -302,7 +304,7 @@ _COUNTED = ("input_tokens", "output_tokens")
 
 
 def note_usage(content_type: str, body: bytes) -> None:
-    """Inside the step: say what the answer says of its tokens, if it does."""
+    """Inside the step: record the token usage that the answer reports, if it does."""
     found: dict[str, Any] = {}
     if "event-stream" in content_type:
         for event in _events(body):
@@ -314,7 +316,7 @@ def note_usage(content_type: str, body: bytes) -> None:
 
 
 def _count(found: dict[str, Any]) -> None:
-    """Numbers that nobody can count with (`10**30` tokens) must not spoil the answer they came with."""
+    """Unusable numbers (`10**30` tokens) must not spoil their answer."""
     with contextlib.suppress(UsageError):
         holdfast.context.record_usage(
             model=found.get("model"),
@@ -330,7 +332,7 @@ def _events(body: bytes) -> Iterator[Any]:
 
 
 def _add(found: dict[str, Any], said: Any) -> None:
-    """Take in one object: an answer, a chunk, or an event that has an answer inside."""
+    """Read one object: an answer, a chunk, or an event that contains an answer."""
     if not isinstance(said, dict):
         return
     told = cast("dict[str, Any]", said)
@@ -344,7 +346,7 @@ def _add(found: dict[str, Any], said: Any) -> None:
     for said_name, amount in cast("dict[str, Any]", usage).items():
         name = _NAMES.get(said_name, said_name)
         if name in _COUNTED and type(amount) is int and amount >= 0:
-            found[name] = amount  # Later events tell the sum, not more of it.
+            found[name] = amount  # Later events have the sum, not an increment.
 
 
 def _decoded(text: bytes) -> Any:

@@ -1,10 +1,10 @@
-"""Recorded redirects: an address whose secret is not in the record is not sent as it stands.
+"""Recorded redirects: an address whose secret is not in the record is not requested.
 
-On replay a client that follows a recorded redirect asks for the masked address, and finds the answer
-that is recorded for it. If there is none, because the process died in between, the request has to be
-sent: then the one that was redirected is asked for again, and leads to an address with a fresh
-signature. That is done for GET and HEAD, which are safe to repeat. All other masked addresses are
-refused. The twin functions differ in `await` alone.
+On replay a client that follows a recorded redirect requests the masked address, and finds the
+answer recorded for it. If there is none, because the process died in between, the redirected
+request is sent again and leads to an address with a fresh signature. That is done for GET and HEAD,
+which are safe to repeat. All other masked addresses are refused. The twin functions differ in
+`await` alone.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class MaskedAddress(UsageError):
 
 
 class Redirects:
-    """Which requests of this process were answered with a recorded redirect, by where it leads.
+    """Requests of this process that were answered with a recorded redirect, by its target.
 
-    They live as long as the client has them, for its history.
+    They live as long as the client keeps them, for its history.
     """
 
     def __init__(self) -> None:
@@ -50,9 +50,7 @@ class Redirects:
         if url is None or not has_mask(str(url)):
             return
         place = _place(url)
-        if place not in self._sources or not has_mask(
-            str(request.url)
-        ):  # So that no circle is made.
+        if place not in self._sources or not has_mask(str(request.url)):  # Prevents a circle.
             self._sources[place] = request
 
     def source(self, request: Any) -> Any:
@@ -74,7 +72,7 @@ def _place(url: Any) -> tuple[str, str]:
 
 
 def _is_masked(request: Any) -> bool:
-    """Outside a run requests pass as they are."""
+    """Requests outside a run pass unchanged."""
     return has_mask(str(request.url)) and holdfast.context.current_run() is not None
 
 
@@ -88,11 +86,11 @@ def _leads_to(request: Any, status: int, location: str | None) -> Any:
 
 
 def _onward(source: Any, response: Any, request: Any) -> Any:
-    """Return the request to the address that a redirect leads to now; None if there is no more."""
+    """Return the request to a redirect's current target; None if there is no more."""
     url = _leads_to(source, response.status_code, response.headers.get("location"))
     if url is None:
         return None
-    # The headers are those for the recorded origin: another one must not see them.
+    # The headers are for the recorded origin: another one must not see them.
     if (url.scheme, url.host, url.port) != (request.url.scheme, request.url.host, request.url.port):
         raise MaskedAddress(request, ", and the redirect now leads to another host")
     return copied(request, url)
@@ -109,7 +107,7 @@ def send(redirects: Redirects, inner: Any, request: Any) -> Any:
     except MaskedAddress:
         response.close()
         raise
-    if onward is None:  # It is answered in another way now, and that is the answer.
+    if onward is None:  # Its answer is different now, and that is the answer.
         return response
     response.close()
     return inner.handle_request(onward)
@@ -126,7 +124,7 @@ async def send_async(redirects: Redirects, inner: Any, request: Any) -> Any:
     except MaskedAddress:
         await response.aclose()
         raise
-    if onward is None:  # It is answered in another way now, and that is the answer.
+    if onward is None:  # Its answer is different now, and that is the answer.
         return response
     await response.aclose()
     return await inner.handle_async_request(onward)

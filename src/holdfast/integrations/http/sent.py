@@ -1,4 +1,4 @@
-"""The request that is sent: the user's own, or a copy where something in it must be another."""
+"""The request to send: the user's own, or a copy with a change."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import holdfast
 
 _UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _IDEMPOTENCY_KEY = "Idempotency-Key"
-# Made by chance by the SDKs of OpenAI and Anthropic; after a crash it would be another one.
+# Random in the SDKs of OpenAI and Anthropic; after a crash it would differ.
 _MADE_BY_SDK = "stainless-python-retry-"
 
 
 def library_of(request: Any) -> Any:
-    """Return httpx or httpx2, as the request is."""
+    """Return httpx or httpx2, the request's library."""
     return sys.modules[type(request).__module__.partition(".")[0]]
 
 
 def copied(request: Any, url: Any = None) -> Any:
-    """Return the same request, or one to another address: what is changed in it stays in it."""
+    """Return the same request, or a copy to another address; changes of it stay in it."""
     library = library_of(request)
     copy = library.Request(
         request.method,
@@ -36,7 +36,7 @@ def copied(request: Any, url: Any = None) -> Any:
 def identified(request: Any) -> Any:
     """Inside the step: let the other side see that a repeated request is the same one.
 
-    In a copy: what a client makes of its request later, behind a redirect or a challenge, is another
+    In a copy: a later use of the client's request, behind a redirect or a challenge, is another
     request, and so is the same object sent again.
     """
     given = request.headers.get(_IDEMPOTENCY_KEY, _MADE_BY_SDK)

@@ -50,7 +50,7 @@ else:
     _AsyncTransport = type("_AsyncTransport", tuple(it.AsyncBaseTransport for it in _MODULES), {})
 
 LINGER_S = 1.0
-"""Clients know of the end of a stream before it comes: so long the rest is waited for."""
+"""How long to wait for the rest of a stream: clients know its end before it arrives."""
 MAX_BYTES = 64 * 1024 * 1024
 
 Asks = Callable[[Any], bool]
@@ -117,11 +117,11 @@ class _Rules:
 
     @property
     def inners(self) -> list[Any]:
-        """All that send, to be closed."""
+        """All sending transports, to close them."""
         return [*self._made.values()] if self._inner is None else [self._inner]
 
     def step(self, request: Any) -> Any:
-        """Return the step or the effect that a request is."""
+        """Return the step or effect of a request."""
         return self._effect if self._effects and self._effects(request) else self._step
 
     def exchange(self, step: Any, inner: Any, request: Any, put: Any, left: Event) -> Exchange:
@@ -133,7 +133,7 @@ class _Rules:
 
 
 class _Sending:
-    """One request on its way: what is recorded of it, and the pieces of its answer that were seen."""
+    """One request on its way: its record, and the pieces of its answer seen so far."""
 
     def __init__(
         self, rules: _Rules, inner: Any, request: Any, put: Callable[[Piece], object], left: Event
@@ -150,7 +150,7 @@ class _Sending:
         self._put(piece)
 
     def whole(self, answer: dict[str, Any]) -> list[Piece]:
-        """Return all pieces, of a recorded answer too."""
+        """Return all pieces, also of a recorded answer."""
         if self._seen:
             return self._seen
         head, body = replayed(answer)
@@ -159,14 +159,14 @@ class _Sending:
         return [head, body]
 
     def unrecorded(self, unrecorded: Unrecorded) -> list[Piece]:
-        """Return the pieces of an answer that is no outcome, or raise what came instead."""
+        """Return the pieces of an answer that is no outcome, or raise the error instead."""
         if unrecorded.error is not None:
             raise unrecorded.error from None
         return self._seen
 
 
 class _OnlyBlocking:
-    """What an async client calls of its transport."""
+    """The methods that an async client calls on its transport."""
 
     async def handle_async_request(self, request: Any) -> NoReturn:
         """Refuse the call, and name the transport to use."""
@@ -182,7 +182,7 @@ class _OnlyBlocking:
 
 
 class _OnlyAwaited:
-    """What a blocking client calls of its transport."""
+    """The methods that a blocking client calls on its transport."""
 
     def handle_request(self, request: Any) -> NoReturn:
         """Refuse the call, and name the transport to use."""
@@ -202,14 +202,15 @@ _FOR_SYNC = "AsyncDurableTransport is for AsyncClient; for Client use DurableTra
 
 
 class DurableTransport(_OnlyBlocking, _Transport):
-    """Makes every request of a client a step, inside a run; of httpx or httpx2, as the client is.
+    """Makes every request of a client a step inside a run, for httpx and httpx2.
 
-    `inner` sends; by default a plain `HTTPTransport()`, through the proxies that the environment names
-    (`HTTP_PROXY`, `NO_PROXY` …; not with `trust_env=False`). Give a proxy to
-    `inner`: `Client(transport=DurableTransport(), proxy=…)` would bypass the transport, and is refused.
-    `key(request)` names a line of requests that are made at the same time. `record(request)` says which are recorded (all). `effects(request)`
-    says which are effects (none), with `on_doubt=` as their policy. `headers=` are kept of answers
-    besides those that SDKs look at. An answer of more than `max_bytes` is refused.
+    `inner` sends; by default a plain `HTTPTransport()`, through the proxies that the environment
+    names (`HTTP_PROXY`, `NO_PROXY` …; not with `trust_env=False`). Give a proxy to `inner`:
+    `Client(transport=DurableTransport(), proxy=…)` would bypass the transport, and is refused.
+    `key(request)` names a sequence of concurrent requests. `record(request)` selects the recorded
+    ones (all). `effects(request)` selects the effects (none), with `on_doubt=` as their policy.
+    `headers=` are recorded besides those that SDKs read. An answer of more than `max_bytes` is
+    refused.
     """
 
     def __init__(
@@ -237,7 +238,7 @@ class DurableTransport(_OnlyBlocking, _Transport):
         )
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request, or give the answer that is recorded."""
+        """Send a request, or return the recorded answer."""
         inner = self._rules.inside(request, "HTTPTransport")
         if self._rules.passes(request):
             return send(self._rules.redirects, inner, request)
@@ -263,7 +264,7 @@ class DurableTransport(_OnlyBlocking, _Transport):
             return sending.unrecorded(unrecorded)
 
     def close(self) -> None:
-        """Close what sends."""
+        """Close the sending transport."""
         for inner in self._rules.inners:
             inner.close()
 
@@ -296,7 +297,7 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
         )
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request, or give the answer that is recorded."""
+        """Send a request, or return the recorded answer."""
         inner = self._rules.inside(request, "AsyncHTTPTransport")
         if self._rules.passes(request):
             return await send_async(self._rules.redirects, inner, request)
@@ -322,19 +323,19 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
             return sending.unrecorded(unrecorded)
 
     async def aclose(self) -> None:
-        """Close what sends."""
+        """Close the sending transport."""
         for inner in self._rules.inners:
             await inner.aclose()
 
 
 class _Pieces:
-    """The rest of an answer, as a stream of the library. Anybody may close it."""
+    """The rest of an answer, as a stream of the library. Any thread may close it."""
 
     def __init__(self, pieces: Generator[Piece], closer: Closer, closed: type[Exception]) -> None:
         self._pieces = pieces
         self._closer = closer
         self._closed = closed
-        # Held inside the generator: to close one that another thread is in can crash the interpreter.
+        # Held inside the generator: closing one that another thread runs can crash the interpreter.
         self._inside = Lock()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -388,7 +389,7 @@ _CLOSED = "the stream was closed while it was read"
 def _response(
     request: Any, head: Head, stream: str, kind: type[Any], pieces: Any, closer: Closer
 ) -> Any:
-    """Return an answer as the library of the request has it."""
+    """Return an answer in the types of the request's library."""
     library = library_of(request)
     of_library = type(kind.__name__, (kind, getattr(library, stream)), {})
     return library.Response(
@@ -401,7 +402,7 @@ def _response(
 
 
 # -- proxies -----------------------------------------------------------------------------------
-# Proxies: those of the environment are used; one that is given to a client is refused.
+# Proxies: the environment's are used; one that is given to a client is refused.
 #
 # A client that is given a `proxy=` makes a transport of its own for it and never asks ours, so that
 # nothing would be recorded and nobody would know. The libraries have no place where a transport could
@@ -414,7 +415,7 @@ def proxies() -> dict[str, str]:
 
 
 def proxy_for(url: Any, proxies: dict[str, str]) -> str | None:
-    """Return the proxy that a request goes through, if any."""
+    """Return the proxy of a request, if any."""
     found = proxies.get(url.scheme) or proxies.get("all")
     if not found:
         return None
@@ -425,7 +426,7 @@ def proxy_for(url: Any, proxies: dict[str, str]) -> str | None:
 
 
 def refuse_proxies(client: Any, ours: type) -> None:
-    """Let a class of clients refuse a proxy beside a transport of ours."""
+    """Make a class of clients refuse a proxy beside a durable transport."""
     made = client.__init__
 
     @functools.wraps(made)

@@ -1,8 +1,8 @@
 """LangGraph and LangChain on a Holdfast store.
 
-`HoldfastSaver` keeps checkpoints, `HoldfastStore` keeps what agents remember beyond a thread.
-`DurableMiddleware` records the model and tool calls of an agent, `durable_graph` makes the threads of
-a graph runs, so that any worker resumes them.
+`HoldfastSaver` keeps checkpoints, `HoldfastStore` long-term memories. `DurableMiddleware` records
+the model and tool calls of an agent, `durable_graph` makes each turn of a graph's thread a run, so
+that any worker resumes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["DurableMiddleware", "HoldfastSaver", "HoldfastStore", "durable_graph
 
 
 def __getattr__(name: str) -> Any:
-    """Each part is loaded when it is asked for."""
+    """Each part is loaded when it is first used."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,13 +1,13 @@
-"""`DurableMiddleware`: inside a run, each model call and each tool call of an agent is recorded.
+"""`DurableMiddleware`: inside a run, record each model call and each tool call of an agent.
 
     create_agent(model, tools, middleware=[…, DurableMiddleware()])
 
-Put it last, next to the model and the tools: what middleware before it decides is decided again on
-resume, what is called behind it is recorded. Outside a run it hands everything on untouched.
+Put it last, next to the model and the tools: decisions of middleware before it are made again on a
+resume, and calls behind it are recorded. Outside a run it passes everything through.
 
-A model call has the key of its place in the graph: agent, namespace and step number. LangGraph counts
-steps on from its checkpoint, so the key is the same whether the graph is run again from its start or
-goes on from a checkpoint. A tool call has the id that the model gave it.
+A model call is identified by its place in the graph: agent, namespace and step number. LangGraph
+counts steps on from its checkpoint, so the key is the same whether the graph runs again from its
+start or continues from a checkpoint. A tool call is identified by the ID that the model gave it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ EFFECTS = (holdfast.types.Effect, holdfast.types.AsyncEffect)
 
 
 class Bubbled(GeneratorExit):
-    """What LangGraph sends up through its nodes (an interrupt) is no outcome of a step: the call is
-    made again when the graph goes on. Like an exit, it passes and nothing is recorded. So does the
-    refusal of a call that was not made."""
+    """An exception that LangGraph sends through its nodes (an interrupt) is no outcome of a step:
+    the call is made again when the graph continues. Like an exit it passes, and nothing is
+    recorded. So does the refusal of a call that was not made."""
 
     def __init__(self, bubble: Exception) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
     """Records the model calls and tool calls of an agent, inside a run.
 
     A tool that is a plain function becomes a step. One whose function is a Holdfast step or effect
-    keeps its policy. `effects=` names tools that hide their function: an effect object that the tool
-    of its name calls, or the name of a tool that is to be recorded as an effect, where doubt is for
-    a person. `agents=` names tools that call an agent of their own: what that does is recorded call
-    by call, and the tool itself is not.
+    keeps its policy. `effects=` names tools that hide their function: an effect object that the
+    tool of its name calls, or the name of a tool to record as an effect, where a person decides
+    about doubt. `agents=` names tools that call an agent of their own: its calls are recorded one
+    by one, and the tool itself is not.
     """
 
     def __init__(self, *, effects: Sequence[Any] = (), agents: Sequence[str] = ()) -> None:
@@ -148,7 +148,8 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
     def _around(
         self, request: ToolCallRequest
     ) -> Generator[Callable[[Callable[..., Any]], Any] | None]:
-        """Give the call its key, and say how it is recorded: None if by what it calls."""
+        """Give the call its key, and return how to record it: None if its inner calls are
+        recorded."""
         name = request.tool_call["name"]
         call_id = request.tool_call["id"] or places.model_call()
         if name in self._agents:
@@ -169,7 +170,7 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _model_body(
-    messages: list[plain_messages.Data],  # Recorded: what the model was asked.
+    messages: list[plain_messages.Data],  # Recorded: the model's request.
     model: str,  # noqa: ARG001
     tools: list[str],  # noqa: ARG001
     call: Callable[[], plain_messages.Data],
@@ -193,7 +194,7 @@ _amodel = holdfast.adapters.as_step(_amodel_body, name="model", unrecorded=("cal
 
 
 def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
-    """What a model call is known by: what it was asked, and of whom."""
+    """The identity of a model call: its request and its model."""
     messages: list[BaseMessage] = list(request.messages)
     if request.system_message is not None:
         messages.insert(0, request.system_message)
@@ -220,7 +221,7 @@ def _used(data: plain_messages.Data) -> plain_messages.Data:
 
 @contextlib.contextmanager
 def _bubbling() -> Generator[None]:
-    """Inside a step: let an interrupt of the graph pass through it, unrecorded."""
+    """Inside a step: let an interrupt of the graph pass through, unrecorded."""
     try:
         yield
     except GraphBubbleUp as bubble:
@@ -240,7 +241,7 @@ def _alone(asked: Any) -> Generator[None]:
 
 @contextlib.contextmanager
 def _unwrapped() -> Generator[None]:
-    """Outside the step: the interrupt goes on its way."""
+    """Outside the step: raise the interrupt again."""
     try:
         yield
     except Bubbled as bubbled:
@@ -274,5 +275,5 @@ def _tool_name(tool: Any) -> str:
 
 
 def _name(tool: str) -> str:
-    """A tool's name, without what has a meaning in step keys."""
+    """Return a tool's name without the characters of step keys."""
     return "".join("_" if char in "/#[]:" else char for char in tool)

@@ -2,8 +2,8 @@
 
     graph = builder.compile(checkpointer=HoldfastSaver("sqlite:///runs.db"))
 
-Messages are stored once per thread, however many checkpoints and pending writes have them. Inside a
-Holdfast run nothing of this enters the journal: a thread has a history of its own.
+Messages are stored once per thread, however many checkpoints and pending writes have them.
+Checkpoints do not enter the journal of a Holdfast run: a thread has its own history.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 NAMESPACE = "langgraph"
-"""The memory of the store that has the checkpoints."""
+"""The name of the memory with the checkpoints."""
 AT_ONCE = 20
 
 
 class HoldfastSaver(BaseCheckpointSaver[Any]):
-    """Keeps checkpoints of graphs in a store that is open, or in one that is opened by its URL."""
+    """Keeps checkpoints of graphs in an open store, or in one that it opens by its URL."""
 
     def __init__(
         self, store: holdfast.types.Store | str, *, serde: SerializerProtocol | None = None
@@ -69,7 +69,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # -- reading -------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint: the one that is named, or the newest."""
+        """Return a checkpoint: the named one, or the newest."""
         return blocking(lambda: self._reading().get_tuple(config))
 
     def list(
@@ -80,7 +80,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints from the newest on."""
+        """Yield checkpoints, newest first."""
         found = self._reading().list(config, filter, before, limit)
         while part := blocking(lambda: [*itertools.islice(found, AT_ONCE)]):
             yield from part
@@ -88,8 +88,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
-        """Return of each channel what was written on the way to a checkpoint, oldest first, since
-        the last value that is stored of it, which is the `seed`."""
+        """Return for each channel the writes on the way to a checkpoint, oldest first, since its
+        last stored value, the `seed`."""
         return blocking(lambda: self._reading().delta_history(config, channels))
 
     def _reading(self) -> Reading:
@@ -98,8 +98,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # -- writing -------------------------------------------------------------------------------
 
     def get_next_version(self, current: int | str | None, channel: None) -> int | str:
-        """Return the version after one. Versions are integers. A thread of another saver has
-        strings, and keeps the form that LangGraph's own savers write."""
+        """Return the next version. Versions are integers. A thread of another saver has strings,
+        and keeps the form of LangGraph's own savers."""
         if not isinstance(current, str):
             return 1 if current is None else current + 1
         count = current.partition(".")[0]
@@ -117,7 +117,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Write a checkpoint; what `config` names is its parent."""
+        """Write a checkpoint; `config` names its parent."""
         place, packer = place_of(config), Packer(self.serde, self._seen)
         doc = doc_of(packer, config, checkpoint, metadata)
         parent = get_checkpoint_id(config)
@@ -134,7 +134,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Write what a task wrote after a checkpoint."""
+        """Write a task's writes after a checkpoint."""
         packer = Packer(self.serde, self._seen)
         rows: Any = {}
         for at, (channel, value) in enumerate(writes):
@@ -153,12 +153,12 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # -- removing and copying ------------------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """Remove all of a thread."""
+        """Remove a whole thread."""
         blocking(lambda: removal.remove_all(self._shelf, str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints whose metadata name one of these runs: as `run_id`, or as the run of
-        a `durable_graph`. Those that a delta channel of a later one needs are removed as well."""
+        """Remove the checkpoints whose metadata name one of these runs: as `run_id`, or as the run
+        of a `durable_graph`. Those that a delta channel of a later one needs are removed too."""
         named = {str(run_id) for run_id in run_ids}
 
         def chosen(there: Iterable[Kept]) -> Iterable[Kept]:
@@ -177,7 +177,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             blocking(work)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace, and those that its delta channels need; or
+        """Keep the newest checkpoint of each namespace, and those that its delta channels need;
         with `"delete"` none."""
         if strategy not in ("keep_latest", "delete"):
             raise holdfast.errors.UsageError(
@@ -198,7 +198,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         blocking(work)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy all checkpoints of a thread, with what was written after them."""
+        """Copy all checkpoints of a thread, with the writes after them."""
         source, target = str(source_thread_id), str(target_thread_id)
         blocking(lambda: checkpoints.patiently(lambda: removal.copy(self._shelf, source, target)))
 

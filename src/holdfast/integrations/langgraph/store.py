@@ -1,9 +1,9 @@
-"""`HoldfastStore`: what agents remember beyond a thread, in a memory of a Holdfast store.
+"""`HoldfastStore`: LangGraph's long-term memory in a Holdfast store.
 
     graph = builder.compile(store=HoldfastStore("sqlite:///runs.db"))
 
-An item is one row. Its key begins with digests of the labels of its namespace, so that a part of the
-tree is one range; what it is called stands in its value.
+An item is one row. Its key begins with digests of its namespace's labels, so that a part of the
+tree is one range; its name is in its value.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from holdfast.integrations.langgraph.blocking_calls import blocking
 from holdfast.integrations.langgraph.keys import digest
 
 NAMESPACE = "langgraph-store"
-"""The memory of the store that has the items."""
+"""The name of the memory with the items."""
 SWEEP_MINUTES = 5
 _LABELS = 12
-"""So many labels of a namespace stand in keys, which have at most 200 characters."""
+"""How many labels of a namespace are in keys, which have at most 200 characters."""
 
 Row = dict[str, Any]
 Vectors = Mapping[str, Sequence[float]]
@@ -59,7 +59,7 @@ class Found(NamedTuple):
         return tuple(self.row["n"])
 
     def named(self) -> dict[str, Any]:
-        """Return what an Item is made of."""
+        """Return the arguments of an Item."""
         return {
             "namespace": self.namespace,
             "key": self.row["k"],
@@ -70,8 +70,8 @@ class Found(NamedTuple):
 
 
 class HoldfastStore(BaseStore):
-    """Keeps items in a store that is open, or in one that is opened by its URL. With `index=` items
-    are found by meaning too: each is compared, so it is for thousands of them, not for millions."""
+    """Keeps items in an open store, or in one that it opens by its URL. With `index=` items are
+    found by meaning too: each one is compared, so use it for thousands, not millions."""
 
     supports_ttl = True
 
@@ -114,8 +114,8 @@ class HoldfastStore(BaseStore):
     # -- LangGraph's two calls -----------------------------------------------------------------
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do several things: what is read is read before anything is written; what is written is
-        written together, and the last of several writes of one key counts."""
+        """Execute several operations: all reads come before all writes; writes commit together, and
+        the last of several writes of one key counts."""
         given = list(ops)
         texts, queries = self._texts(given)
         vectors: dict[str, Any] = {}
@@ -156,12 +156,12 @@ class HoldfastStore(BaseStore):
     # -- items whose time is over --------------------------------------------------------------
 
     def sweep_ttl(self) -> int:
-        """Remove the items whose time is over, which nobody finds any more; returns how many."""
+        """Remove expired items, which can no longer be found; returns their number."""
         return blocking(self._memory.remove_expired)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Sweep now, and each `sweep_interval_minutes` (as `ttl=` says, else 5) from a thread of its
-        own, until the future is cancelled, or `stop_ttl_sweeper` or `close` is called."""
+        """Sweep now, and every `sweep_interval_minutes` (from `ttl=`, otherwise 5) in its own
+        thread, until the future is cancelled, or `stop_ttl_sweeper` or `close` is called."""
         if self._sweeper is None or self._sweeper.future.done():
             configured = (self.ttl_config or {}).get("sweep_interval_minutes")
             minutes = sweep_interval_minutes or configured or SWEEP_MINUTES
@@ -170,7 +170,8 @@ class HoldfastStore(BaseStore):
         return self._sweeper.future
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop the sweeper; tells whether its thread has ended after at most `timeout` seconds."""
+        """Stop the sweeper; returns whether its thread has ended after at most `timeout`
+        seconds."""
         sweeper, ended = self._sweeper, True
         if sweeper is not None:
             ended = sweeper.stop(timeout)
@@ -218,7 +219,7 @@ class HoldfastStore(BaseStore):
         return [it for it in found if it.namespace[: len(prefix)] == prefix]
 
     def _refresh(self, found: Iterable[Found]) -> None:
-        """Let items live on for their time. One that was written meanwhile has its own."""
+        """Extend the life of items. One that was written meanwhile has its own expiry."""
         for it in found:
             if it.row.get("t") is not None:
                 self._memory.set(it.key, it.row, ttl=_minutes(it.row["t"]), if_version=it.version)
@@ -256,7 +257,7 @@ class HoldfastStore(BaseStore):
     # -- meaning -------------------------------------------------------------------------------
 
     def _texts(self, ops: Iterable[Op]) -> tuple[list[str], list[str]]:
-        """Return what is to be embedded as documents, and what as queries; each text once."""
+        """Return the texts to embed as documents, and as queries; each once."""
         texts: dict[str, None] = {}
         queries: dict[str, None] = {}
         if self._embeddings is not None:
@@ -278,8 +279,8 @@ class HoldfastStore(BaseStore):
 
 
 class Sweeper:
-    """A thread that removes items whose time is over. It does not keep the store from being closed
-    or forgotten."""
+    """A thread that removes expired items. It does not keep the store from being closed or
+    collected."""
 
     def __init__(self, memory: holdfast.types.Memory, every_s: float) -> None:
         self.future: Future[None] = Future()
@@ -291,7 +292,7 @@ class Sweeper:
         self._thread.start()
 
     def stop(self, timeout: float | None) -> bool:
-        """Let it end, and wait for that; tells whether it has."""
+        """Stop it, and wait; returns whether it has ended."""
         self.future.cancel()
         self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -301,14 +302,15 @@ class Sweeper:
             try:
                 self._memory.remove_expired()
             except Exception:
-                # The next round may find the store again.
+                # The next round may reach the store again.
                 logging.getLogger("holdfast").warning("items were not swept", exc_info=True)
             if self._stopped.wait(self._every_s):
                 return
 
 
 def _range(prefix: Sequence[str]) -> str:
-    """Return what the keys of items below a namespace begin with; those of others may do so too."""
+    """Return the common key prefix of the items below a namespace; keys of others may have it
+    too."""
     return "i/" + "".join(f"{digest(label, 8)}." for label in prefix[:_LABELS])
 
 
@@ -318,7 +320,7 @@ def _key(namespace: tuple[str, ...], key: str) -> str:
 
 
 def _shared_prefix(op: ListNamespacesOp) -> tuple[str, ...]:
-    """Return the longest namespace that all which are asked for must begin with."""
+    """Return the longest namespace with which all requested ones must begin."""
     longest: tuple[str, ...] = ()
     for condition in op.match_conditions or ():
         if condition.match_type == "prefix":

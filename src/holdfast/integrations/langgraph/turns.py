@@ -1,8 +1,9 @@
-"""One turn of a thread: what a run does with it, from its input to the end, over any number of lives.
+"""One turn of a thread: a run's work on it, from its input to the end, over any number of
+processes.
 
-The run's id stands in the metadata of its checkpoints, and the journal has the checkpoint at which the
-run began. So a run that is taken up knows its own turn, even if the thread has gone on since: what is
-done is not invoked again.
+The run's ID is in the metadata of its checkpoints, and the journal has the checkpoint at which the
+run began. A resumed run therefore knows its own turn, even if the thread has continued since: a
+completed turn is not invoked again.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from holdfast.integrations.langgraph.threads import Graph, Saver, Script, Thread
 
 
 def turn(thread: Thread, given: Any) -> Script[Any]:
-    """What is done with a thread until it has nothing left to do; returns its last values."""
+    """Work on the thread until nothing is left to do; returns its last values."""
     run = holdfast.context.current_run()
     assert run is not None
-    if run.generation > 1:  # Not its first life: its turn may be done.
+    if run.generation > 1:  # Not its first process: its turn may be complete.
         done = yield from _done_before(thread)
         if done is not None:
             return done.values
@@ -42,7 +43,7 @@ def turn(thread: Thread, given: Any) -> Script[Any]:
         if not state.interrupts:
             yield from thread.invoke(given)
             state = yield from thread.look()
-    # Not `next`: that leaves out tasks which have written, though the step after them is to come.
+    # Not `next`: that omits tasks which have written, although the step after them is to come.
     while state.tasks:
         questions = yield from _questions(thread, state)
         answers = {}
@@ -55,7 +56,7 @@ def turn(thread: Thread, given: Any) -> Script[Any]:
 
 
 def _answer(thread: Thread, question: Question) -> Script[Any]:
-    """Ask a person; returns what the graph gets."""
+    """Ask a person; returns the graph's input."""
     if question.is_cut:
         all_of_it = {"sha256": question.digest, "asked": question.whole}
         yield from thread.record(SHOWN, question.key, all_of_it)
@@ -67,7 +68,8 @@ def _answer(thread: Thread, question: Question) -> Script[Any]:
 
 
 def _done_before(thread: Thread) -> Script[StateSnapshot | None]:
-    """Where this run has left the thread, if its turn is done; others may have gone on since."""
+    """Where this run has left the thread, if its turn is complete; others may have continued
+    since."""
     newest = yield from thread.look()
     if _is_of(newest, thread.run_id):
         return None if newest.tasks else newest
@@ -106,7 +108,7 @@ def _is_of(state: StateSnapshot, run_id: str) -> bool:
 
 
 def _check_begin(state: StateSnapshot, thread_id: str, given: Any) -> None:
-    """Refuse to begin on a thread that is in the midst of something else."""
+    """Refuse to begin on a thread that is in the middle of another turn."""
     busy = bool(state.tasks)
     if given is None and not busy:
         raise UsageError(f"thread {thread_id!r} has nothing to go on with; give it an input")
@@ -118,7 +120,7 @@ def _check_begin(state: StateSnapshot, thread_id: str, given: Any) -> None:
 
 
 def _questions(thread: Thread, state: StateSnapshot) -> Script[list[Question]]:
-    """The interrupts of a thread that wait for an answer, those of graphs inside it too."""
+    """The interrupts of a thread that wait for an answer, including those of inner graphs."""
     found: dict[str, Question] = {}
     snapshots = [state]
     while snapshots:
@@ -184,12 +186,13 @@ def durable_graph(
     awaits: bool = False,
     **options: Any,
 ) -> Any:
-    """Return a flow whose runs invoke the graph on a thread: `flow.run(run_id, input, thread_id=…)`.
+    """Return a flow whose runs invoke the graph on a thread: `flow.run(run_id, input,
+    thread_id=…)`.
 
-    Without `thread_id` the thread has the run's id. The input is plain data; None goes on with a
-    thread that something other than a run has left half way. The run returns `result` of the last
+    Without `thread_id` the thread has the run's ID. The input is plain data; None continues a
+    thread that something other than a run has left halfway. The run returns `result` of the last
     state, messages as dictionaries by default. `saver=` is a checkpointer, or a function that makes
-    it when the first run needs it; else the graph has its own. With `awaits=True` the graph is
+    it when the first run needs it; otherwise the graph has its own. With `awaits=True` the graph is
     awaited and the flow is async. Other options are those of `@holdfast.flow`.
     """
     threads = _Threads(graph, saver, config)
@@ -218,7 +221,7 @@ class _Threads:
         self._ready: Graph | None = None
 
     def thread(self, thread_id: str | None) -> Thread:
-        """The thread that the run which we are in works on; its checkpoints name the run."""
+        """The thread of the current run; its checkpoints name the run."""
         run = holdfast.context.current_run()
         assert run is not None
         config = dict(self._config)
