@@ -275,7 +275,7 @@ export interface Forked {
   input_checked: boolean | null;
 }
 
-/** What may be wrong with a run. */
+/** The kinds of findings. */
 export type Found = "duplicate_action" | "looping" | "partial_failure" | "runaway_cost" | "stuck";
 
 /** That the server answers; nothing else is said to somebody unknown. */
@@ -407,7 +407,7 @@ export interface ResumeAll {
   accept_change?: boolean;
 }
 
-/** What a run finds that goes on after a gap. */
+/** The changes that a run finds when it goes on after a gap. */
 export interface ResumePreview {
   run_id: string;
   flow: string;
