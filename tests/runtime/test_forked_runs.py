@@ -550,7 +550,7 @@ def test_what_is_not_there_is_said(store: testing.PrivateStore) -> None:
         store.fork("r", "f", before="forked.notes")
     with pytest.raises(UsageError, match="has no 'topc'; it has: topic"):
         store.fork("r", "f", before=key_of(3), input={"topc": 1})
-    with pytest.raises(UsageError, match="no step to give a result for"):
+    with pytest.raises(UsageError, match="no such step for results="):
         store.fork("r", "f", before=key_of(3), results={"nothing": 1})
     with pytest.raises(RunNotFound):
         store.get("f")

@@ -238,7 +238,7 @@ def test_recorded_has_the_options_of_its_kind() -> None:
         as_step(print, name="p", on_doubt="hold")
     with pytest.raises(UsageError, match="no option"):
         as_step(print, name="p", colour="red")
-    with pytest.raises(UsageError, match="cannot stand in a name"):
+    with pytest.raises(UsageError, match="is not allowed in a name"):
         as_step(print, name="a/b")
 
 

@@ -561,7 +561,7 @@ def test_a_name_that_could_be_taken_for_a_path_is_refused(store):
     def work() -> list[str]:
         return counted(Stop(), "a", "a/b")
 
-    with pytest.raises(RunFailed, match="cannot stand in a name"):
+    with pytest.raises(RunFailed, match="is not allowed in a name"):
         work.run("r")
 
 

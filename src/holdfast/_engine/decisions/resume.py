@@ -96,8 +96,8 @@ def _check_drift(history: History, drift: str) -> None:
     else:
         said = f"is {history.status or 'empty'}, and not held"
     raise UsageError(
-        f"{option} decides about a run that is held for drift; run {run_id!r} {said}. See what can be "
-        f"done: {command('explain', run_id)}"
+        f"{option} is for a run that is held for drift; run {run_id!r} {said}. See the possible "
+        f"actions: {command('explain', run_id)}"
     )
 
 

@@ -296,17 +296,17 @@ def check_replaceable(cut: Cut, key: str) -> None:
     """Refuse a result for what is no step of the other run."""
     if is_replaced(key, cut.past):
         raise UsageError(
-            f"{key} of run {cut.whole.run_id!r} lies in a turn that is over before {cut.step}; what "
-            "came of it is in the state of its loop: fork before that turn, or give state="
+            f"{key} of run {cut.whole.run_id!r} belongs to a turn that ended before {cut.step}; its "
+            "result is in the state of its loop: fork before that turn, or give state="
         )
     record = cut.whole.records.get(key)
     if record is None:
-        raise _unknown(cut.whole, key, "has no step to give a result for:", cut.lent)
+        raise _unknown(cut.whole, key, "has no such step for results=:", cut.lent)
     waits = record.begun is not None and record.intent is None
     if waits or (record.outcome is not None and record.outcome.kind not in _GIVEN):
         raise UsageError(
-            f"{key} of run {cut.whole.run_id!r} is no step; results= replaces what steps, effects, "
-            "now(), rng() and uuid4() gave"
+            f"{key} of run {cut.whole.run_id!r} is no step; results= replaces results of steps, "
+            "effects, now(), rng() and uuid4()"
         )
 
 

@@ -35,7 +35,7 @@ def check_run_id(run_id: object) -> str:
         )
     _check_text("a run id", run_id, RUN_ID_MAX_CHARS)
     if CHILD_SEPARATOR in run_id:
-        raise UsageError(f"run id {run_id!r}: {CHILD_SEPARATOR!r} is kept for ids that are derived")
+        raise UsageError(f"run id {run_id!r}: {CHILD_SEPARATOR!r} is reserved for derived IDs")
     return run_id
 
 
@@ -46,7 +46,9 @@ def check_name(what: str, name: object) -> str:
     _check_text(f"the name of a {what}", name, NAME_MAX_CHARS)
     bad = sorted(_RESERVED_IN_NAMES.intersection(name))
     if bad:
-        raise UsageError(f"{what} name {name!r}: {' '.join(bad)} cannot stand in a name; use name=")
+        raise UsageError(
+            f"{what} name {name!r}: {' '.join(bad)} is not allowed in a name; use name="
+        )
     return name
 
 
@@ -69,7 +71,7 @@ def _check_text(what: str, text: str, limit: int) -> None:
     for char in text:
         if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
             raise UsageError(
-                f"{what} must not hold control, formatting or undefined characters: "
+                f"{what} must not contain control, formatting or undefined characters: "
                 f"U+{ord(char):04X} in {shown}"
             )
     _check_open(what, text)

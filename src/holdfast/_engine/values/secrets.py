@@ -51,7 +51,7 @@ def registered(name: str, text: str) -> Secret:
     if not isinstance(text, str) or len(text) < SECRET_MIN_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(
             f"the secret {name!r} is a str of {SECRET_MIN_CHARS} or more characters: a shorter one "
-            "would be found in texts that have nothing to do with it"
+            "would match unrelated texts"
         )
     masks.mask(name, text)
     return Secret(name)
