@@ -251,7 +251,7 @@ def test_poison_is_quarantined_and_taken_up_with_others(holdfast: Command, store
 # -- health ------------------------------------------------------------------------------------
 
 
-HEALTH_SAID = re.compile(r"health: http://127\.0\.0\.1:(\d+)/live")
+HEALTH_SAID = re.compile("health: " + re.escape("http://127.0.0.1:") + r"(\d+)/live")
 
 
 def answer(port: int, path: str, method: str = "GET") -> tuple[int, str]:

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 RoleName = Literal["operator", "admin"]
 
 SUPPLIED = ("actor", "wait_s", "expected_version")
-"""What the front knows itself: who decides, how long it waits, and on which version of the run."""
+"""Parameters that the front fills in: the actor, the waiting time, and the version of the run."""
 
 
 def says(text: str, word: str = "") -> Meta:
@@ -48,12 +48,12 @@ class Parameter(msgspec.Struct, frozen=True):
 
     @property
     def help(self) -> str:
-        """What it is, in a sentence."""
+        """Its description, in a sentence."""
         return next((it.description for it in self._said if it.description), "")
 
     @property
     def word(self) -> str:
-        """What stands for a value of it in the usage of a command."""
+        """The placeholder of its value in the usage of a command."""
         words = [it.extra["word"] for it in self._said if it.extra and "word" in it.extra]
         return str(words[0]) if words else self.name.upper()
 
@@ -73,10 +73,11 @@ class Action(msgspec.Struct, frozen=True):
 
     name: str
     role: RoleName
-    """Who may do it over HTTP."""
+    """The role that may do it over HTTP."""
     method: Callable[..., Any]
     seen: tuple[str, ...] = ()
-    """What every front but Python and the terminal must give: it says what the actor has looked at."""
+    """Parameters that every front but Python and the terminal must give: they name the version that the
+    actor saw."""
     is_message: bool = False
     """Whether it may be sent without having seen the run's version."""
     only_local: str = ""
@@ -84,7 +85,7 @@ class Action(msgspec.Struct, frozen=True):
 
     @property
     def help(self) -> str:
-        """What it does, in a line."""
+        """Its description, in a line."""
         return (inspect.getdoc(self.method) or "").partition("\n")[0]
 
     @property
@@ -109,7 +110,7 @@ class Action(msgspec.Struct, frozen=True):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What a front asks for, the subject first."""
+        """The parameters that a front asks for, the subject first."""
         found: list[Parameter] = []
         for declared in _declared(self.method).values():
             form = _form(declared.type)

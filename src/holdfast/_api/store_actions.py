@@ -1,4 +1,4 @@
-"""What people decide, as methods of an opened store. Each is the declaration of an action, from which
+"""Actions of operators, as methods of an opened store. Each is the declaration of an action, from which
 the command, the HTTP route and the MCP tool are made, and is recorded with its actor."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ExpectedNumber = Annotated[
 
 
 class OutcomeForm(msgspec.Struct, kw_only=True):
-    """What became of an effect in doubt."""
+    """The outcome of an effect in doubt."""
 
     outcome: Annotated[
         Literal["done", "not_done", "failed"],
@@ -96,7 +96,7 @@ class BudgetForm(msgspec.Struct, kw_only=True):
 
 
 class QueueForm(msgspec.Struct, kw_only=True):
-    """What a queue allows; what is not given stays, null takes a limit away."""
+    """The limits of a queue. A limit that is not given stays; null removes it."""
 
     name: Annotated[Id, says("The queue.", "QUEUE")]
     concurrency: Annotated[
@@ -437,7 +437,7 @@ class Acting:
         return answer
 
     def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPreview:
-        """Say what a rollback would undo, in which order, and what it would leave as it is."""
+        """Return the effects that a rollback would undo, in order, and those that it would leave."""
         from holdfast._operator.act import run_rollback
 
         return run_rollback.preview_rollback(self._backend, run_id, to)
