@@ -100,6 +100,15 @@ def cli(opened: holdfast.types.Store) -> Callable[..., Result]:
     return invoke
 
 
+def test_the_step_to_fork_before_is_required(cli, opened: holdfast.types.Store) -> None:
+    refused = cli("fork", "r", "new")
+    assert refused.exit_code == 2
+    assert "--before" in refused.output
+    with pytest.raises(UsageError, match="before="):
+        opened.fork("r", "new", before=None)  # type: ignore[arg-type]
+    assert [run.run_id for run in opened.runs()] == ["r"]
+
+
 # -- the command ----------------------------------------------------------------------------------
 
 

@@ -86,8 +86,9 @@ def test_row_38_a_cut_exchange_is_told_truly(bench: Bench, name: str) -> None:
 @pytest.mark.parametrize("name", LATE)
 def test_row_38_what_arrives_late_changes_nothing(bench: Bench, name: str) -> None:
     least, _ = sizes(bench, name)
-    for after in sample(least[TO_SERVER] - 8, 2):
-        play_late(bench, name, TO_SERVER, after)
+    places = sample(least[TO_SERVER] - 8, 2)
+    fired = [play_late(bench, name, TO_SERVER, after) for after in places]
+    assert sum(fired) >= 0.7 * len(fired), (places, fired)
 
 
 @pytest.mark.parametrize("way", [TO_SERVER, TO_CLIENT])

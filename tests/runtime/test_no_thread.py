@@ -190,10 +190,10 @@ def stillborn(monkeypatch) -> Callable[[str], Any]:
     return named
 
 
-@pytest.mark.parametrize("name", ["holdfast-heartbeat", "holdfast-mail"])
+@pytest.mark.parametrize("name", ["holdfast-heartbeat", "holdfast-inbox"])
 def test_a_thread_that_does_not_begin_is_not_waited_for(store, stillborn, name):
     stillborn(name)
-    assert "was given back" in refused(lambda: thread_flow.run("r"))
+    assert "was released" in refused(lambda: thread_flow.run("r"))
     stillborn("nothing")
     assert thread_flow.run("r") == 1
 

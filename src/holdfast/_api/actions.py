@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -56,6 +56,10 @@ class Parameter(msgspec.Struct, frozen=True):
         """The placeholder of its value in the usage of a command."""
         words = [it.extra["word"] for it in self._said if it.extra and "word" in it.extra]
         return str(words[0]) if words else self.name.upper()
+
+    def needed(self) -> Parameter:
+        """Return this parameter without its default."""
+        return Parameter(self.name, _without_none(self.type), is_positional=self.is_positional)
 
     @property
     def kinds(self) -> frozenset[Any]:
@@ -120,9 +124,19 @@ class Action(msgspec.Struct, frozen=True):
     @property
     def remote_parameters(self) -> tuple[Parameter, ...]:
         """The same for those who decide from afar: what says what they have seen is required."""
-        return tuple(
-            Parameter(it.name, _without_none(it.type)) if it.name in self.seen else it
-            for it in self.parameters
+        return tuple(it.needed() if it.name in self.seen else it for it in self.parameters)
+
+    def struct(
+        self, parameters: Iterable[Parameter], bases: tuple[type[msgspec.Struct], ...] = ()
+    ) -> type[msgspec.Struct]:
+        """Return a struct with these parameters as fields, which refuses unknown ones."""
+        return msgspec.defstruct(
+            "".join(word.title() for word in self.name.split("_")),
+            [_field(it) for it in parameters],
+            bases=bases or None,
+            namespace={"__doc__": self.help},
+            forbid_unknown_fields=True,
+            kw_only=True,
         )
 
     def perform(self, store: Any, given: Mapping[str, Any], **supplied: Any) -> Any:
@@ -136,6 +150,14 @@ class Action(msgspec.Struct, frozen=True):
             elif given.get(name, UNSET) is not UNSET:
                 arguments[name] = given[name]
         return self.method(store, **arguments)
+
+
+def _field(parameter: Parameter) -> Any:
+    if parameter.is_required:
+        return parameter.name, parameter.type
+    if parameter.default is UNSET:
+        return parameter.name, parameter.type | msgspec.UnsetType, UNSET
+    return parameter.name, parameter.type, parameter.default
 
 
 def action(

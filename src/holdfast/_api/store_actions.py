@@ -84,7 +84,7 @@ class BudgetForm(msgspec.Struct, kw_only=True):
     """New limits, as a whole; those that are not given stay."""
 
     usd: Annotated[
-        Annotated[float, Meta(ge=0, le=1e12)] | None, says("The new limit in dollars.", "DOLLARS")
+        Annotated[float, Meta(ge=0, le=1e9)] | None, says("The new limit in dollars.", "DOLLARS")
     ] = None
     tokens: Annotated[Number | None, says("The new limit of tokens.", "NUMBER")] = None
     steps: Annotated[Number | None, says("The new limit of executed attempts.", "NUMBER")] = None

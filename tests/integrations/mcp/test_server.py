@@ -275,13 +275,57 @@ def test_errors_name_the_run_and_the_way_out(store) -> None:
     asyncio.run(work())
 
 
+def test_tools_check_arguments_as_the_declaration_says(store) -> None:
+    look.run("r", "lamps")
+
+    async def work() -> None:
+        async with assistant(store, "ana") as ask_it:
+            for tool, said, given in (
+                ("rollback", "unknown field `dry_run`", {"run_id": "r", "dry_run": True}),
+                ("resume_all", "unknown field `run_id`", {"run_id": "r"}),
+                (
+                    "cancel",
+                    "unknown field `expected_version`",
+                    {"run_id": "r", "expected_version": "x"},
+                ),
+                ("set_budget", "Expected `int | null`, got `bool`", {"run_id": "r", "steps": True}),
+                ("set_budget", "got `str`", {"run_id": "r", "steps": "5"}),
+                (
+                    "fork",
+                    "Expected `bool`",
+                    {"run_id": "r", "new_run_id": "n", "before": "s", "confirm": "yes"},
+                ),
+                ("fork", "required field `before`", {"run_id": "r", "new_run_id": "n"}),
+                ("pause", "length <= 10000", {"run_id": "r", "reason": "x" * 10_001}),
+                (
+                    "answer",
+                    "required field `expected_number`",
+                    {"run_id": "r", "name": "q", "value": 1},
+                ),
+                (
+                    "answer",
+                    "got `null`",
+                    {"run_id": "r", "name": "q", "value": 1, "expected_number": None},
+                ),
+            ):
+                refused = await ask_it.refused(tool, **given)
+                assert said in refused, refused
+                assert "Nothing was done" in refused
+            assert "Extra inputs" in await ask_it.refused("list_runs", statu="failed")
+        assert store.get("r").status == "completed"
+
+    asyncio.run(work())
+
+
 def test_errors_are_as_short_as_answers(store) -> None:
     async def work() -> None:
         async with assistant(store, "ana") as ask_it:
-            for tool in ("show_run", "pause"):
-                said = await ask_it.refused(tool, run_id="\u202e" * 100_000)
-                assert len(said) < 5000
-                assert "more characters)" in said
+            said = await ask_it.refused("show_run", run_id="\u202e" * 100_000)
+            assert len(said) < 5000
+            assert "more characters)" in said
+            said = await ask_it.refused("pause", run_id="\u202e" * 100_000)
+            assert len(said) < 500
+            assert "length <= 1000" in said
 
     asyncio.run(work())
 

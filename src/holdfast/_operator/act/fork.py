@@ -142,6 +142,9 @@ def plan_fork(
     stored."""
     check_actor(actor)
     check_run_id(new_run_id)
+    kind = type(before).__name__
+    if kind != "str":
+        raise UsageError(f"fork of run {run_id!r}: before= is the key of a step, not {kind}")
     row = existing_row(store, run_id)
     entries = store.load(row)
     cut = fork_history.cut_before(run_id, before, entries, lineage.borrowed(store, row))

@@ -529,14 +529,16 @@ def _asked(asked: Parameter, names: Collection[str]) -> Callable[[Any], Any]:
     about = re.sub(r"`(\w+)`", lambda it: _flag(it[1]) if it[1] in names else it[0], asked.help)
     if bool in asked.kinds:
         return click.option(_flag(asked.name), asked.name, is_flag=True, help=about)
+    # To Click, `default=None` is a value: an option that has it is never missing.
+    default: dict[str, Any] = {"default": asked.default} if isinstance(asked.default, str) else {}
     return click.option(
         _flag(asked.name),
         asked.name,
         type=_type(asked),
         metavar=None if {str, float} <= asked.kinds else asked.word,
-        default=asked.default if isinstance(asked.default, str) else None,
         required=asked.is_required,
         help=about,
+        **default,
     )
 
 

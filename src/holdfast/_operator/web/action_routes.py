@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast._api.actions import Action, Parameter, actions
 from holdfast._api.store_actions import Acting
@@ -69,22 +68,7 @@ def body_of(action: Action) -> type[msgspec.Struct]:
     asked = action.remote_parameters[action.subject is not None :]
     if not asked:
         return Nothing
-    return msgspec.defstruct(
-        "".join(word.title() for word in action.name.split("_")),
-        [_field(it) for it in asked],
-        bases=(request_models.Asked,),
-        namespace={"__doc__": action.help},
-        forbid_unknown_fields=True,
-        kw_only=True,
-    )
-
-
-def _field(parameter: Parameter) -> Any:
-    if parameter.is_required:
-        return parameter.name, parameter.type
-    if parameter.default is UNSET:
-        return parameter.name, parameter.type | msgspec.UnsetType, UNSET
-    return parameter.name, parameter.type, parameter.default
+    return action.struct(asked, (request_models.Asked,))
 
 
 def _perform(action: Action, ask: Ask) -> Any:

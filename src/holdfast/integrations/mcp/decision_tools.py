@@ -3,14 +3,14 @@ the run, with its actor."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from mcp.server.mcpserver import Context, MCPServer
+import msgspec
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import ToolAnnotations
-from msgspec import UNSET
-from pydantic import Field
+from pydantic import ConfigDict
 
 import holdfast
 from holdfast.errors import UsageError
@@ -29,48 +29,61 @@ SEEN = {"answer": ("expected_number",), "approve": ("digest",)}
 """What an assistant has to give, since it says that the question was seen; people may leave it out."""
 
 
-def add_acting(server: MCPServer, store: holdfast.types.Store, actor: str) -> None:
-    """Add the acting tools to a server."""
-    for action in holdfast.adapters.actions():
-        if action.role == ROLE and not action.only_local:
-            server.add_tool(
-                told(_tool(action, store, actor)),
-                name=action.name,
-                description=f"{action.help} {WARNING}",
-                annotations=ACTS,
-                structured_output=False,
-            )
+class Arguments(ArgModelBase):
+    """Arguments as the client gave them; `call` checks them against the declaration of the action."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def model_dump_one_level(self) -> dict[str, Any]:
+        """Return them under the name that `call` has for them."""
+        return {"given": self.model_extra or {}}
 
 
-def _tool(action: Any, store: holdfast.types.Store, actor: str) -> Callable[..., str]:
-    """Return the function of a tool: its signature is that of the action."""
+def acting_tools(store: holdfast.types.Store, actor: str) -> list[Tool]:
+    """Return the acting tools."""
+    return [
+        _tool(action, store, actor)
+        for action in holdfast.adapters.actions()
+        if action.role == ROLE and not action.only_local
+    ]
 
-    def call(ctx: Context, **given: Any) -> str:
+
+def _tool(action: Any, store: holdfast.types.Store, actor: str) -> Tool:
+    """Return a tool: its parameters are those of the action, with their types and limits."""
+    needed = SEEN.get(action.name, ())
+    parameters = [it.needed() if it.name in needed else it for it in action.remote_parameters]
+    model = action.struct(parameters)
+
+    def call(ctx: Context, given: dict[str, Any]) -> str:
+        try:
+            asked = msgspec.convert(given, model)
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"{action.name}: {error}. Nothing was done; the schema of this tool has its "
+                "parameters"
+            ) from None
         who = _who(ctx, actor)
-        _check_seen(action.name, store, given)
-        return answer(did=action.perform(store, given, actor=who), actor=who)
+        wanted = {it: getattr(asked, it) for it in model.__struct_fields__}
+        _check_seen(action.name, store, wanted)
+        return answer(did=action.perform(store, wanted, actor=who), actor=who)
 
-    asked = [_parameter(it, SEEN.get(action.name, ())) for it in action.remote_parameters]
-    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
-    made: Any = call
-    made.__signature__ = inspect.Signature([*asked, context], return_annotation=str)
-    made.__annotations__ = {"ctx": Context, "return": str}
-    return call
-
-
-def _parameter(declared: Any, needed: tuple[str, ...]) -> inspect.Parameter:
-    default, about = declared.default, Field(description=declared.help)
-    if default is UNSET:  # No value of JSON stands for it.
-        default = inspect.Parameter.empty
-        about = Field(description=declared.help, default_factory=lambda: UNSET)
-    if declared.name in needed:
-        default = inspect.Parameter.empty
-    return inspect.Parameter(
-        declared.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[declared.type, about],
+    tool = Tool.from_function(
+        told(call),
+        name=action.name,
+        description=f"{action.help} {WARNING}",
+        annotations=ACTS,
+        structured_output=False,
     )
+    tool.parameters = _schema(model)
+    tool.fn_metadata.arg_model = Arguments
+    return tool
+
+
+def _schema(model: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema of a struct, with what it refers to inside."""
+    _, parts = msgspec.json.schema_components([model], ref_template="#/$defs/{name}")
+    schema: dict[str, Any] = parts.pop(model.__name__)
+    return {**schema, "$defs": parts} if parts else schema
 
 
 def _check_seen(name: str, store: holdfast.types.Store, given: dict[str, Any]) -> None:

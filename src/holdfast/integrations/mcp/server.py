@@ -9,8 +9,8 @@ from mcp.server.mcpserver import MCPServer
 
 import holdfast
 from holdfast.errors import UsageError
-from holdfast.integrations.mcp.decision_tools import add_acting
-from holdfast.integrations.mcp.view_tools import add_reading
+from holdfast.integrations.mcp.decision_tools import acting_tools
+from holdfast.integrations.mcp.view_tools import add_resources, reading_tools
 
 INSTRUCTIONS = """\
 This server shows the runs of a Holdfast store: durable runs of AI agents, with their steps, effects, \
@@ -44,10 +44,9 @@ def runs_server(store: holdfast.types.Store, *, actor: str | None = None) -> MCP
         instructions=f"{INSTRUCTIONS}\n\n{more}",
         version=holdfast.__version__,
         log_level="ERROR",
+        tools=[*reading_tools(store), *(acting_tools(store, actor) if actor is not None else ())],
     )
-    add_reading(server, store)
-    if actor is not None:
-        add_acting(server, store, actor)
+    add_resources(server, store)
     return server
 
 

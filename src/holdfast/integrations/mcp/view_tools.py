@@ -8,6 +8,7 @@ from typing import Any, ParamSpec
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp_types import ToolAnnotations
 
 import holdfast
@@ -35,9 +36,10 @@ def told(fn: Callable[P, str]) -> Callable[P, str]:
     return call
 
 
-def add_reading(server: MCPServer, store: holdfast.types.Store) -> None:
-    """Add the reading tools and the resources to a server."""
+def reading_tools(store: holdfast.types.Store) -> list[Tool]:
+    """Return the reading tools. They refuse arguments that they do not know."""
     reading = Reading(store)
+    tools: list[Tool] = []
     for fn in (
         reading.list_runs,
         reading.show_run,
@@ -50,7 +52,20 @@ def add_reading(server: MCPServer, store: holdfast.types.Store) -> None:
         reading.trends,
     ):
         described = f"{_prose(fn)} {DATA}"
-        server.add_tool(told(fn), description=described, annotations=READS, structured_output=False)
+        tool = Tool.from_function(
+            told(fn), description=described, annotations=READS, structured_output=False
+        )
+        model = tool.fn_metadata.arg_model
+        model.model_config["extra"] = "forbid"
+        model.model_rebuild(force=True)
+        tool.parameters = model.model_json_schema(by_alias=True)
+        tools.append(tool)
+    return tools
+
+
+def add_resources(server: MCPServer, store: holdfast.types.Store) -> None:
+    """Add the resources to a server."""
+    reading = Reading(store)
     for uri, shows, about in (
         ("run://{run_id}", reading.show_run, "A run: status, input, result, last steps."),
         (
