@@ -235,7 +235,7 @@ LISTS = {
     "queue=mail": "?queue=mail",
     "tag=customer=c77": "?tag=customer%3Dc77",
     "tag=customer=none (none)": "?tag=customer%3Dnone",
-    "flow_version=9 (none)": "?flow_version=9",
+    "version=9 (none)": "?version=9",
     "older_than=1d (none)": "?older_than=1d",
     "search=99999": "?search=99999",
     "the oldest page": "?before=60",
