@@ -37,7 +37,7 @@ def rows_are_removed_unseen(patch: pytest.MonkeyPatch) -> None:
         unseen = SimpleNamespace(memory=Unseen(shelf.memory, held))
         return removed_part(unseen, place, there, gone, held)  # type: ignore[arg-type]
 
-    patch.setattr(removal, "_removed", taken)
+    patch.setattr(removal, "_deleted", taken)
     patch.setattr(removal, "_removed_part", part)
 
 

@@ -70,7 +70,7 @@ def _removed_all(shelf: Shelf, thread: str, held: Held) -> bool:
     for kind in kinds[1:]:
         parts_there = shelf.memory.items(kind + folder)
         rows += [it for it in parts_there if it.key in earlier or _whole_of(it.key) in lost]
-    return _removed(shelf, rows, held) and _dropped(shelf, free, held)
+    return _deleted(shelf, rows, held) and _dropped(shelf, free, held)
 
 
 def _removed(shelf: Shelf, thread: str, choose: Choose, held: Held) -> bool:
@@ -106,7 +106,7 @@ def _removed_from(shelf: Shelf, name: Entry, choose: Choose, held: Held, needed:
     lost = {row.key for row in rows} | {place.checkpoint(it.id) for it in gone}
     for prefix in (place.checkpoints, writes):
         rows += [it for it in shelf.memory.items(f"p/{prefix}") if _whole_of(it.key) in lost]
-    return _removed(shelf, rows, held) and (bool(left) or _dropped(shelf, [name], held))
+    return _deleted(shelf, rows, held) and (bool(left) or _dropped(shelf, [name], held))
 
 
 def _left_over(left: list[Kept], there: list[Kept]) -> Callable[[str], bool]:
@@ -149,7 +149,7 @@ def _whole_of(part: str) -> str:
     return part.removeprefix("p/").rpartition("/")[0]
 
 
-def _removed(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
+def _deleted(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
     """Remove rows as they were listed; False if one of them has changed."""
     for part in _parts(rows):
         seen = {row.key: row.version for row in part}
@@ -162,9 +162,9 @@ def _dropped(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
     """Remove rows that nobody needed when they were listed. One that was written anew since is needed
     again, and stays. False if the thread is no longer held."""
     for part in _parts(rows):
-        if not _removed(shelf, part, held):
+        if not _deleted(shelf, part, held):
             for row in part:
-                _removed(shelf, [row], held)
+                _deleted(shelf, [row], held)
     return all(shelf.memory.version(key) == version for key, version in held.items())
 
 
