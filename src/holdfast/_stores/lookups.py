@@ -127,13 +127,6 @@ def find_message(fetch: Fetch, run_no: int, message_id: str) -> MessageRow | Non
     return None
 
 
-def next_message(fetch: Fetch, run_no: int, message_id: str) -> int | None:
-    """Return the number of the next message in an inbox, or None if this one is there already."""
-    if find_message(fetch, run_no, message_id) is not None:
-        return None
-    return newest_number(fetch, run_no) + 1
-
-
 def newest_number(fetch: Fetch, run_no: int) -> int:
     """Return the number of the newest message in an inbox, or 0."""
     first = run_no << SEQ_BITS

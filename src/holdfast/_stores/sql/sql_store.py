@@ -17,6 +17,7 @@ from __future__ import annotations
 import builtins
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -77,7 +78,7 @@ DROPPED_AT_ONCE = 1000
 """How many values of memories one transaction drops."""
 
 
-class SqlStore(Generic[ReaderT, WriterT, OwnersT]):
+class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
     """One handle on a store that is kept in a database."""
 
     url: str
@@ -94,8 +95,8 @@ class SqlStore(Generic[ReaderT, WriterT, OwnersT]):
     def start(self, new: NewRun, owner: int | None) -> Started:
         return self.start_all([(new, owner)])[0]
 
-    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> builtins.list[Started]:
-        raise NotImplementedError
+    @abstractmethod
+    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> builtins.list[Started]: ...
 
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         owners, made = self._owners, builtins.list[RunRow]()
@@ -242,6 +243,8 @@ class SqlStore(Generic[ReaderT, WriterT, OwnersT]):
             return [side_rows.question_of(values, run_id) for values in found]
         values = {"namespace": self.namespace, "limit": limit}
         found = self._database.read("open_questions", values)
+        if not found:
+            return []
         names = self._run_ids({values[0] for values in found})
         return [side_rows.question_of(values, names[values[0]]) for values in found]
 
@@ -471,8 +474,8 @@ class SqlStore(Generic[ReaderT, WriterT, OwnersT]):
 
     # -- the store as a whole ------------------------------------------------------------------
 
-    def regression(self) -> str | None:
-        raise NotImplementedError
+    @abstractmethod
+    def regression(self) -> str | None: ...
 
     def verify(
         self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress

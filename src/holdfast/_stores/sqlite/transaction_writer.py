@@ -211,7 +211,8 @@ class Writer:
         known = self.row
         if fresh.incarnation != known.incarnation or fresh.store_id != known.store_id:
             raise StoreFailed(
-                f"{self.database.path} was restored, or its data loss was accepted, while it was open; open it again"
+                f"{self.database.path} was restored, or its data loss was accepted, while it was "
+                "open; open it again"
             )
         if fresh.commits < known.commits or (
             fresh.commits == known.commits and fresh.head != known.head
