@@ -363,7 +363,8 @@ class Acting:
     ) -> Answered:
         """Approve one call of an effect.
 
-        It is approved once, with exactly the arguments that are stored. With the `digest` of other arguments it is StaleView.
+        It is approved once, with exactly the arguments that are stored. Raises StaleView if `digest`
+        is of other arguments.
         """
         from holdfast._operator.act import message_actions
 

@@ -253,9 +253,8 @@ def _made(kind: type[BaseException], told: dict[str, Any]) -> BaseException:
     for name, value in told["attributes"].items():
         attributes[name] = _rebuilt(value)
     for name in told["lost"]:
-        if not any(
-            name in vars(base) for base in kind.__mro__
-        ):  # Otherwise its class has a value for it.
+        # Otherwise its class has a value for it.
+        if not any(name in vars(base) for base in kind.__mro__):
             attributes.setdefault(name, None)
     str(made)  # An error that cannot be shown is none.
     if "cause" in told:

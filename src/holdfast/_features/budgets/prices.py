@@ -21,8 +21,9 @@ _read: str | None = None
 
 
 def set_prices(table: Mapping[str, Price], /) -> None:
-    """Set the prices of models: `set_prices({"gpt-x": Price(input_mtok=2.5, output_mtok=10)})`, dollars for a million
-    tokens. A name that ends in `*` stands for all that begin so. Later calls add and replace."""
+    """Set the prices of models, in dollars for a million tokens:
+    `set_prices({"gpt-x": Price(input_mtok=2.5, output_mtok=10)})`. A name that ends in `*` stands for
+    all that begin so. Later calls add and replace."""
     for model, price in table.items():
         if not isinstance(model, str) or not model or not isinstance(price, Price):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(

@@ -3,11 +3,11 @@
 `require_etag` returns a store in which every write of the action requires that the run still has the
 etag that the actor saw. An entry is written on the row that the action read, and reading compares. A
 message and a fork bring the etag into their own transaction. So the comparison is part of the write, and
-nobody can slip in between; what is refused has changed nothing. Once the action has written, the run has changed,
-and that was the action.
+no other write comes in between; a refused action has changed nothing. Once the action has written, its
+own change of the run is not compared.
 
-A finding that is noted in the journal of a run is no change of it: what somebody saw before is still
-true, so the note does not refuse their decision.
+A finding that is noted in the journal of a run is no change of it: the view from before is still true,
+so the note does not refuse a decision on it.
 """
 
 from __future__ import annotations

@@ -112,9 +112,9 @@ def _restore(session: Session, path: Path) -> None:
 
 @takes("accept_data_loss")
 def _accept_data_loss(session: Session, actor: str) -> int:
-    """Effects are unblocked by it. Before you do: is this the right file, and not an old copy? Afterwards effects are executed again.
-    In runs that existed, an effect without a record goes through its on_doubt first, since it may
-    have happened. Runs that were lost whole cannot be known.
+    """Before you do: is this the right file, and not an old copy? Afterwards effects are executed
+    again. In runs that existed, an effect without a record goes through its on_doubt first, since
+    it may have happened. Runs that were lost whole cannot be known.
     """
     session.store()
     lost, session.warning = session.warning, None

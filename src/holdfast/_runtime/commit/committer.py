@@ -2,8 +2,8 @@
 
 A thread that waits for a write becomes the leader if there is none: it takes the whole queue, commits
 it in one transaction and wakes the others. So a lone run commits in its own thread with no
-hand-over, and a thousand runs share each commit. One background thread leads the writes that no thread waits for (async
-runs, grouped steps, heartbeats).
+hand-over, and a thousand runs share each commit. One background thread leads the writes that no
+thread waits for (async runs, grouped steps, heartbeats).
 
     submit ─► queue ─► leader takes all ─► store.append ─► wake waiters ─► nudge the next leader
 
@@ -224,9 +224,8 @@ class Committer:
 
     def _wake_all(self, batch: Sequence[Ticket]) -> None:
         """Wake the waiters of a batch that was committed or has failed."""
-        if (
-            self._wrote is not None
-        ):  # Before any waiter goes on: observers know of the write by then.
+        if self._wrote is not None:
+            # Before any waiter goes on: observers know of the write by then.
             for ticket in batch:
                 if isinstance(ticket.outcome, Committed):
                     self._wrote(ticket.write)

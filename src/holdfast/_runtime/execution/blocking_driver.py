@@ -1,8 +1,9 @@
 """The blocking driver: performs what a script asks for in this thread.
 
-Nothing is decided here; `awaiting` is its twin for event loops. A script that stops the run (`Unwind`) marks its execution, so that
-every branch and every later call hears of it. What interrupts from outside (Ctrl-C, exit,
-cancellation) is recorded for what it is: a plain step is cancelled, an effect is in doubt.
+Nothing is decided here; `awaiting_driver` is its twin for event loops. A script that stops the run
+(`Unwind`) marks its execution, so that every branch and every later call stops, too. An interrupt
+from outside (Ctrl-C, exit, cancellation) is recorded as such: a plain step is cancelled, an effect
+is in doubt.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ class Shelf:
         writes: list[list[Any]],
         elements: Elements,
     ) -> None:
-        """Write what a task wrote: number, channel, node, and the path of the task. What it wrote before under the same number stays, but for the
-        numbers below 0, which are written anew."""
+        """Record the writes of a task: number, channel, node, and the path of the task. An earlier
+        write under the same number stays, except for numbers below 0, which are written anew."""
         key = place.task(checkpoint_id, task)
         version = 0
         before: list[list[Any]] = []
