@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast._engine.journal.digest import digest
 from holdfast._engine.values import chunks
 from holdfast._engine.values.chunks import Values
 from holdfast._engine.values.class_registry import Known
 from holdfast._engine.values.codec import same
+from holdfast._engine.values.digest import digest
 from holdfast._engine.values.opaque_values import LenientValues
 from holdfast.errors import Corrupt, NotSerializable
 from tests.core.test_codec import KNOWN as TYPES, values as any_values

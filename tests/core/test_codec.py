@@ -19,9 +19,9 @@ import pydantic
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast._engine.journal.digest import digest, seal
 from holdfast._engine.values.class_registry import Known
 from holdfast._engine.values.codec import decode, encode, same
+from holdfast._engine.values.digest import digest, seal
 from holdfast._engine.values.node_writer import Writer
 from holdfast.errors import ClassChanged, NotSerializable, UsageError
 
@@ -199,7 +199,7 @@ def test_insertion_order_is_kept_and_does_not_count():
 
 def test_digests_do_not_depend_on_the_hash_seed():
     line = (
-        "from holdfast._engine.journal.digest import digest;"
+        "from holdfast._engine.values.digest import digest;"
         "print(digest({'s': {'a','b','c',(1,'x')}, 'f': frozenset('xyz')}).hex())"
     )
     seen = {

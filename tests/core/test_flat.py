@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._engine.journal import digest
-from holdfast._engine.values import chunks, codec
+from holdfast._engine.values import chunks, codec, digest
 from holdfast._engine.values.chunks import Values
 from holdfast.errors import NotSerializable
 

@@ -13,7 +13,7 @@ from holdfast.errors import RunDeleted, StoreFailed
 
 READS = """
 import resource
-from holdfast._engine.values import codec
+from holdfast._engine.values import codec, digest
 
 value = {value}
 node = codec.encode(value)
@@ -52,8 +52,7 @@ def test_what_does_not_fit_into_memory_is_a_memory_error(value: str, more: int) 
 
 WRITES = """
 import resource
-from holdfast._engine.journal import digest
-from holdfast._engine.values import codec
+from holdfast._engine.values import codec, digest
 
 text = "x" * 20_000_000
 raw = text.encode()

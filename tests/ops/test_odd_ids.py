@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import ask, effect, flow
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._operator.cli.main import main
 from holdfast.errors import RunHeld
 

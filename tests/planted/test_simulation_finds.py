@@ -167,8 +167,8 @@ def starts_overwrite(patch: pytest.MonkeyPatch) -> None:
 
 
 def _start_without_a_look(engine: Any, request: Any, owner: Any) -> Any:
-    from holdfast._engine.journal.digest import digest as digest_of
     from holdfast._engine.journal.entries import Draft
+    from holdfast._engine.values.digest import digest as digest_of
     from holdfast._stores.contract import NewRun
 
     draft = Draft(Kind.RUN_STARTED, engine.now_us(), body=b'{"input":null}')

@@ -9,8 +9,8 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS
+from holdfast._engine.values.digest import seal
 from holdfast._stores import schema_versions
 from holdfast._stores.sqlite import migrations
 from holdfast._stores.sqlite.sqlite_store import SqliteStore

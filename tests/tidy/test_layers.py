@@ -42,10 +42,7 @@ def test_no_exception_is_left_over():
     named = [rule.split(" -> ") for rule in floors["ignore_imports"] if "*" not in rule]
     assert [] == [f"{a} -> {b}" for a, b in named if b not in graph.get(a, ())]
     engine = next(rules for rules in contracts["contracts"] if rules["id"] == "engine")
-    for rule in engine["ignore_imports"]:
-        above, target = rule.split(" -> ")
-        below = [name for name in graph if name.startswith(above.removesuffix("**"))]
-        assert any(target in graph[name] for name in below), rule
+    assert "ignore_imports" not in engine
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.step_keys import Scope, check_name
 from holdfast._engine.scripts.requests import Spec, StepCall

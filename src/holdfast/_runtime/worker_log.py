@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.scripts.stops import Waiting

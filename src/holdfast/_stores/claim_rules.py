@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.lifecycle import CLAIMABLE, ClaimedBecause, HeldReason, Status
 from holdfast._engine.journal.rows import (

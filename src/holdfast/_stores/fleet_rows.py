@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS
+from holdfast._engine.values.digest import seal
 from holdfast._stores.contract import Limits, ScheduleRow
 from holdfast._stores.lookups import Fetch
 from holdfast.errors import Corrupt

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS
 from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._engine.values.digest import seal
 from holdfast._stores.structs import Measured
 from holdfast.errors import Corrupt
 

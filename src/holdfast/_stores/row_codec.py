@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import (
@@ -25,6 +24,7 @@ from holdfast._engine.journal.rows import (
     RunRow,
     entry_digest,
 )
+from holdfast._engine.values.digest import seal
 from holdfast._stores.contract import Query
 from holdfast.errors import Corrupt
 

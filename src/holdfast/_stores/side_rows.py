@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS, Account, Memo, Question
+from holdfast._engine.values.digest import seal
 from holdfast._stores.lookups import Fetch
 from holdfast._stores.row_codec import name_hash
 from holdfast.errors import Corrupt

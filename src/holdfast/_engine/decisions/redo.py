@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.drift_record import Change, changes_of
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History, Record, State

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.redo import check_repeated, decided_drafts
 from holdfast._engine.journal.changes import SetKey
 from holdfast._engine.journal.entries import Draft, Entry, Kind

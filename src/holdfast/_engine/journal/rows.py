@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.entries import WAIT_ENDS, Draft, Entry, Kind
 from holdfast._engine.journal.lifecycle import TABLE, Status, next_status
 from holdfast._engine.values import masks
+from holdfast._engine.values.digest import seal
 from holdfast.errors import Corrupt
 
 GENESIS = bytes(16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import KeyState
 from holdfast._engine.scripts.attempts import error_facts

@@ -26,9 +26,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.argument_diff import difference
-from holdfast._engine.journal.digest import digest
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import Divergence, History, Record, State
 from holdfast._engine.journal.step_keys import is_undo
@@ -60,6 +59,7 @@ from holdfast._engine.scripts.requests import (
 )
 from holdfast._engine.scripts.retry import ONCE
 from holdfast._engine.scripts.stops import SORT, VALUE, Unwind
+from holdfast._engine.values.digest import digest
 from holdfast.errors import HoldfastError, KeyConflict, NotSerializable, RunHeld, UsageError
 
 CHANGED = "The flow's code or its inputs changed inside the part that is already recorded."

@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast._engine.journal.digest import Digester, list_end, list_state
 from holdfast._engine.values.class_codecs import class_of
 from holdfast._engine.values.class_registry import KNOWN, Known
+from holdfast._engine.values.digest import Digester, list_end, list_state
 from holdfast._engine.values.node_parts import from_json
 from holdfast._engine.values.node_reader import Reader, damaged
 from holdfast._engine.values.node_writer import Writer, is_plain, surely_long, to_json

@@ -12,10 +12,10 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from holdfast._engine.journal.digest import digest
 from holdfast._engine.values.chunks import ChunkReader, Values
 from holdfast._engine.values.class_codecs import Parts, Shape
 from holdfast._engine.values.class_registry import KNOWN, Known, Upgrade
+from holdfast._engine.values.digest import digest
 from holdfast._engine.values.node_parts import read_enum
 from holdfast.errors import ClassChanged, NotSerializable
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import Account, Question, RunRow

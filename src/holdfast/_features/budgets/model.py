@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.changes import Exhausted, Spend, is_exhausted, spent
 from holdfast._engine.journal.rows import Account, Change, Refused, Write
 from holdfast._engine.scripts.requests import Append, Gate, Now, Poll, Script, StepCall

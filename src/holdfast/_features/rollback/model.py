@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.resume import draft, facts_of, held_reason
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.history import History, Record, State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History, Record, State
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status

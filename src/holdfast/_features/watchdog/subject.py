@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import CLAIMABLE, FINAL

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import another_id, command
+from holdfast._engine.command_lines import another_id, command
 from holdfast._engine.decisions.resume import moved_to
 from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.entries import Draft, Kind

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
 from holdfast._engine.journal.rows import Message, Question, RunRow
 from holdfast._engine.journal.step_keys import APPROVE, check_label

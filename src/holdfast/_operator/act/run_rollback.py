@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions import control
-from holdfast._engine.decisions.command_lines import command
 from holdfast._engine.decisions.moved_runs import where_else
 from holdfast._engine.decisions.resume import doubts_of_the_dead, moved_to
 from holdfast._engine.journal.changes import RUN_ENDS, PostMessage, TakeMessage

@@ -30,7 +30,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.moved_runs import COPIED_TO, before_copy, may_be_undone_twice
 from holdfast._engine.decisions.resume import doubts_of_the_dead, draft, moved_to
 from holdfast._engine.journal.entries import Kind

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.decisions.control import Stopped
 from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.rows import RunRow

@@ -14,7 +14,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.journal.lifecycle import ENDED, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._operator.act import message_actions
 from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block

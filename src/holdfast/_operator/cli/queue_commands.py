@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.command_lines import command as command_line
 from holdfast._operator.act import schedule_admin
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.cli.session import Session, command, subgroup, takes

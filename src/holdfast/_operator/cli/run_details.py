@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from holdfast._engine.decisions.command_lines import command as command_line
+from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.telemetry.trace_ids import trace_id_of
 from holdfast._operator.cli import journal_follower, question_commands
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry

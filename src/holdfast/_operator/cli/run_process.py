@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import another_id
+from holdfast._engine.command_lines import another_id
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._operator.cli.child_process import (
     find_flow,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypeGuard
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.history import Record
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._features.watchdog import store as watchdog

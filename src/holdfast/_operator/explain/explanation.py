@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.control import requested
 from holdfast._engine.decisions.resume import held_facts, moved_to
 from holdfast._engine.journal.entries import Kind

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.entries import WAIT_BEGINS

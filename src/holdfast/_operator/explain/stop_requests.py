@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.control import requested
 from holdfast._engine.decisions.moved_runs import where_else
 from holdfast._engine.decisions.resume import facts_of, held_facts

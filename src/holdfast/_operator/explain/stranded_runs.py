@@ -5,7 +5,7 @@ No live worker executes its version of the flow, or newer code could not replay 
 
 from __future__ import annotations
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.fold import DOES_NOT_FIT
 from holdfast._engine.journal.step_record import facts

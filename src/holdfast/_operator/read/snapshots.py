@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import facts

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
+from holdfast._engine.command_lines import another_id
 from holdfast._engine.decisions import resume
-from holdfast._engine.decisions.command_lines import another_id
 from holdfast._engine.journal.entries import FORMAT, Draft, Entry, Kind
 from holdfast._engine.journal.history import History, State
 from holdfast._engine.journal.lifecycle import CLAIMABLE, ENDED, HeldReason, Status

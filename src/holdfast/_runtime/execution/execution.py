@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.control import CANCEL, DEADLINE, asked
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import Lease, Message

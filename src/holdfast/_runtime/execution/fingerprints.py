@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast._engine.journal.digest import digest
+from holdfast._engine.values.digest import digest
 
 SHOWN_MAX_CHARS = 80
 """A version that is a short text is recorded as it is, so that people can read it."""

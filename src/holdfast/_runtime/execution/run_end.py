@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.control import MESSAGES
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import Record

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 import psycopg
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS, Applied, Lease, RunRow, Write
+from holdfast._engine.values.digest import seal
 from holdfast._stores import claim_rules, row_codec
 from holdfast._stores.contract import (
     NewRun,

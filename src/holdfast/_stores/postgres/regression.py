@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast._engine.decisions.command_lines import command
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason
 from holdfast._engine.journal.rows import Lease, RunRow, Write, apply

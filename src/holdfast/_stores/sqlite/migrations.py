@@ -9,8 +9,8 @@ from typing import cast
 
 import apsw
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS
+from holdfast._engine.values.digest import seal
 from holdfast._stores import named_sql, schema_versions
 from holdfast._stores.sqlite.apsw_types import Connection, connect
 from holdfast.errors import Corrupt, HoldfastError, StoreUnusable

@@ -10,8 +10,8 @@ from collections.abc import Generator
 import apsw
 import msgspec
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import GENESIS
+from holdfast._engine.values.digest import seal
 from holdfast._stores import row_codec
 from holdfast._stores.row_codec import StoreRow
 from holdfast._stores.sqlite import filesystem, migrations

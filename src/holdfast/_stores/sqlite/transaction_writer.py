@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 import msgspec
 
-from holdfast._engine.journal.digest import seal
 from holdfast._engine.journal.rows import SEQ_BITS, Applied, RunRow
+from holdfast._engine.values.digest import seal
 from holdfast._stores import lookups, row_codec
 from holdfast._stores.row_codec import StoreRow
 from holdfast._stores.sqlite.apsw_types import Connection
