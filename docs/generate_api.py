@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_overloads
 
+import msgspec
+
 import holdfast
 import holdfast.testing
 
@@ -18,6 +20,9 @@ PAGE = Path(__file__).parent / "reference" / "python-api.md"
 
 MODULES = ["context", "aio", "versioning", "schedules", "pricing", "redaction"]
 MODULES += ["adapters", "observers", "testing", "types"]
+
+RECEIVED = {"holdfast.adapters", "holdfast.observers", "holdfast.testing"}
+"""Modules whose structs users receive; those of the others they make. Of `types` they make none."""
 
 # What users look up first, by what it is for; a test of public names knows that there are 25.
 GROUPS = {
@@ -89,13 +94,17 @@ def _thing(where: str, name: str, thing: Any) -> Iterator[str]:
         yield _text(type(thing) if ours else None) or f"`{thing!r}`"
         yield ""
         return
-    if where != "holdfast.types":  # Users annotate with these; they do not make them.
+    if where != "holdfast.types" and not (_is_struct(thing) and where in RECEIVED):
         yield from _signature(name, thing)
     if text := _text(thing):
         yield text
         yield ""
     if inspect.isclass(thing) and not issubclass(thing, str):
         yield from _methods(thing)
+
+
+def _is_struct(thing: Any) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, msgspec.Struct)
 
 
 def _methods(kind: type) -> Iterator[str]:
@@ -115,8 +124,9 @@ def _methods(kind: type) -> Iterator[str]:
 
 
 def _signature(name: str, thing: Any) -> Iterator[str]:
-    if inspect.isclass(thing) and (issubclass(thing, str) or thing.__init__ is object.__init__):
-        return
+    if inspect.isclass(thing) and not _is_struct(thing):
+        if issubclass(thing, str) or thing.__init__ is object.__init__:
+            return
     try:
         text = _arguments(thing)
     except ValueError:

@@ -6,9 +6,10 @@ are needed. The front installs all of them in one static tuple; tests of the cor
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from holdfast._engine.journal.entries import Draft, Entry
 from holdfast._engine.journal.history import History
@@ -46,8 +47,7 @@ class CommitListener:
         """The engine closes."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """A message that is a decision about a run: the run's owner writes its entry."""
 
     write: Callable[[Any, Lease, History, Message, int], Write | None]
@@ -66,8 +66,7 @@ class PeriodicJob:
         raise NotImplementedError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that a feature adds to the runtime; each is optional."""
 
     name: str
@@ -79,15 +78,11 @@ class Feature:
     """(execution, entries): what else the transaction of these entries changes."""
     unwind_for: Callable[[Any, BaseException], Unwind | None] | None = None
     """(execution, error): how the run stops that raised this error, if not by failing."""
-    performers: Mapping[type, Callable[[Any, Any], Any]] = dataclasses.field(
-        default_factory=dict[type, Callable[[Any, Any], Any]]
-    )
+    performers: Mapping[type, Callable[[Any, Any], Any]] = {}
     """The performers of requests of scripts, by the type of the request: (execution, request)."""
-    messages: Mapping[str, Callable[[Any, Message], None]] = dataclasses.field(
-        default_factory=dict[str, Callable[[Any, Message], None]]
-    )
+    messages: Mapping[str, Callable[[Any, Message], None]] = {}
     """The handlers of messages to runs at work here, by the kind of the message: (execution, message)."""
-    decisions: Mapping[str, Decision] = dataclasses.field(default_factory=dict[str, Decision])
+    decisions: Mapping[str, Decision] = {}
     """Messages that are decisions about a run, by their kind."""
     periodic: Callable[[Any, Callable[[], Mapping[str, Any]]], PeriodicJob] | None = None
     """(engine, flows): what a worker does now and then."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,8 +18,11 @@ from holdfast.errors import UsageError
 PRIORITY_MAX = 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Queue:
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Queue(_Named, frozen=True, kw_only=True):
     """A queue and its limits, which hold across all workers of a store.
 
     `concurrency` runs are at work at one time, `concurrency_per_key` of those that share a `limit_key`; `rate`
@@ -28,8 +30,6 @@ class Queue:
     key. None means no limit. Of a queue that is `paused` nothing is taken; what is at work goes on.
     """
 
-    name: str
-    _: dataclasses.KW_ONLY
     concurrency: int | None = None
     concurrency_per_key: int | None = None
     rate: int | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
 
 from holdfast.errors import UsageError
 
@@ -19,8 +20,7 @@ ENDED_MARGIN_S = 5.0
 """Added to a declared timeout before a lost owner's attempt counts as ended."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
+class Done(msgspec.Struct, Generic[T], frozen=True):
     """It happened, and this is its result."""
 
     result: T
@@ -43,8 +43,7 @@ NotDone = Literal[_Answer.NOT_DONE]
 Unknown = Literal[_Answer.UNKNOWN]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """Treat it as failed; the flow gets `StepFailed` with this reason."""
 
     reason: str

@@ -5,9 +5,10 @@ The wait between two attempts grows exponentially, with jitter. Time and randomn
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from typing import NoReturn
+
+import msgspec
 
 from holdfast._engine.values.durations import is_seconds
 from holdfast.errors import UsageError
@@ -16,8 +17,7 @@ MAX_RETRY_AFTER_S = 3600.0
 """The other side may ask for a wait, up to this limit."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """How a step is retried.
 
     `attempts` counts all attempts, including the first. The wait before attempt n+1 is

@@ -8,16 +8,18 @@ fields.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MemberDescriptorType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec.structs import force_setattr
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 class_of: Callable[[object], type[Any]] = type
 """`type(value)`, typed so that type checkers assume nothing about the class."""
@@ -55,7 +57,7 @@ def shape_of(cls: type[Any], name: str) -> Shape | None:
         return ModelShape(cls, name)
     if issubclass(cls, msgspec.Struct):
         return StructShape(cls, name)
-    if dataclasses.is_dataclass(cls):
+    if is_dataclass(cls):
         return DataclassShape(cls, name)
     if is_namedtuple(cls):
         return NamedTupleShape(cls, name)
@@ -70,6 +72,11 @@ def is_model(cls: type) -> bool:
     return isinstance(base, type) and issubclass(cls, base)
 
 
+def is_dataclass(cls: type) -> bool:
+    """Return whether it is a dataclass, without importing dataclasses."""
+    return hasattr(cls, "__dataclass_fields__")
+
+
 def is_namedtuple(cls: type[Any]) -> bool:
     return tuple in cls.__mro__ and isinstance(getattr(cls, "_fields", None), tuple)
 
@@ -78,7 +85,7 @@ def has_parts(cls: type[Any]) -> bool:
     """Return whether objects of this class can be values."""
     return (
         issubclass(cls, (enum.Enum, msgspec.Struct))
-        or dataclasses.is_dataclass(cls)
+        or is_dataclass(cls)
         or is_namedtuple(cls)
         or is_model(cls)
     )
@@ -160,9 +167,9 @@ def _constant(value: object) -> Callable[[], object]:
 
 class DataclassShape(FieldShape):
     def __init__(self, cls: Any, name: str) -> None:
-        super().__init__(
-            cls, name, {f.name: _dataclass_default(f) for f in dataclasses.fields(cls)}
-        )
+        from dataclasses import fields  # Loaded with the first class of this kind.
+
+        super().__init__(cls, name, {f.name: _dataclass_default(f) for f in fields(cls)})
 
     def _make(self, parts: Mapping[str, object]) -> object:
         made: object = object.__new__(self.cls)
@@ -171,10 +178,12 @@ class DataclassShape(FieldShape):
         return made
 
 
-def _dataclass_default(field: dataclasses.Field[Any]) -> Callable[[], object] | None:
-    if field.default is not dataclasses.MISSING:
+def _dataclass_default(field: Field[Any]) -> Callable[[], object] | None:
+    from dataclasses import MISSING
+
+    if field.default is not MISSING:
         return _constant(field.default)
-    if field.default_factory is not dataclasses.MISSING:
+    if field.default_factory is not MISSING:
         return field.default_factory
     return None
 

@@ -13,12 +13,14 @@ import math
 import re
 import sys
 import uuid
-import zoneinfo
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._engine.values.class_codecs import class_of
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 INT_DIGITS_MAX = 4_300
 INT_BITS_MAX = int(INT_DIGITS_MAX * math.log2(10))
@@ -137,8 +139,6 @@ def _unpack_time(payload: object) -> dt.time:
 def _pack_zone(zone: dt.tzinfo | None) -> object:
     if zone is None:
         return None
-    if type(zone) is zoneinfo.ZoneInfo:
-        return _zone_key(zone)
     if type(zone) is dt.timezone:
         offset = zone.utcoffset(None)
         # Only a timezone that was given a name has one that its offset does not imply.
@@ -147,13 +147,17 @@ def _pack_zone(zone: dt.tzinfo | None) -> object:
         return ["fixed", _pack_timedelta(offset), None if implied else name]
     if type(zone) is _pydantic_zone():
         return ["pydantic", _pack_timedelta(zone.utcoffset(None) or dt.timedelta()), None]
+    from zoneinfo import ZoneInfo  # Loads much.
+
+    if type(zone) is ZoneInfo:
+        return _zone_key(zone)
     raise Unfit(
         f"its time zone is a {type(zone).__module__}.{type(zone).__qualname__}; "
         "use zoneinfo.ZoneInfo or datetime.timezone"
     )
 
 
-def _zone_key(zone: zoneinfo.ZoneInfo) -> str:
+def _zone_key(zone: ZoneInfo) -> str:
     if zone.key not in _zones():
         raise Unfit(f"its time zone {zone.key!r} cannot be found again by name")
     return zone.key
@@ -165,7 +169,9 @@ def _unpack_zone(payload: object) -> dt.tzinfo | None:
     if type(payload) is str:
         if payload not in _zones():
             raise Unfit(f"this machine has no time zone {payload!r}: install tzdata")
-        return zoneinfo.ZoneInfo(payload)
+        from zoneinfo import ZoneInfo
+
+        return ZoneInfo(payload)
     kind, parts, name = _row(payload, 3)
     offset = _unpack_timedelta(parts)
     if kind == "pydantic" and name is None:
@@ -180,7 +186,9 @@ def _unpack_zone(payload: object) -> dt.tzinfo | None:
 def _zones() -> frozenset[str]:
     """Return all zones of this machine. An unknown key never reaches ZoneInfo, which would try to
     import a module by that name."""
-    return frozenset(zoneinfo.available_timezones())
+    from zoneinfo import available_timezones
+
+    return frozenset(available_timezones())
 
 
 def _pydantic_zone() -> Any:

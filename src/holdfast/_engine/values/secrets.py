@@ -8,8 +8,9 @@ alone; its text is looked up where it is used.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+import msgspec
 
 from holdfast._engine.values import masks
 from holdfast._engine.values.class_registry import KNOWN
@@ -20,8 +21,7 @@ SECRET_MIN_CHARS = 8
 """A shorter text would also match unrelated texts."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(msgspec.Struct, frozen=True):
     """A secret by its name; `reveal()` alone returns the text."""
 
     name: str

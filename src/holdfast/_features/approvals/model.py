@@ -12,7 +12,6 @@ one that has expired, or was given for other arguments, is void, and a new one i
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,8 +44,7 @@ from holdfast._features.questions.model import FindQuestion, FoundQuestion
 from holdfast.errors import UsageError
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(msgspec.Struct, frozen=True):
     """Whom to ask before an effect is executed, and how long the approval holds once it is given."""
 
     to: str | None = None

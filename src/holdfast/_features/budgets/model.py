@@ -13,10 +13,11 @@ Money is counted in nano dollars, as whole numbers, so that sums are exact.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
+
+import msgspec
 
 from holdfast._engine.command_lines import command
 from holdfast._engine.journal.changes import Exhausted, Spend, is_exhausted, spent
@@ -35,8 +36,7 @@ COUNT_MAX = 2**62
 Amount = int | float | Decimal
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a run, together with the runs that it starts. None is no limit.
 
     `usd` in dollars; `tokens` of models, in and out; `steps` counts every executed attempt; `wall`
@@ -62,8 +62,7 @@ class Budget:
             raise UsageError("Budget() has no limit: give usd=, tokens=, steps= or wall=")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(msgspec.Struct, frozen=True, kw_only=True):
     """The price of a model, in dollars for a million input or output tokens."""
 
     input_mtok: Amount

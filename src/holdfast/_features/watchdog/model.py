@@ -10,7 +10,6 @@ a message with that id: a run takes it once, from whichever process and however 
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
@@ -99,8 +98,7 @@ class Limits(msgspec.Struct, frozen=True):
     growth: float = 10.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Watchdog:
+class Watchdog(msgspec.Struct, frozen=True, kw_only=True):
     """The thresholds and the actions of the watchdog for the runs of a flow: "note" it in the journal,
     "hold" the run, "cancel" it, call a function with the `Finding`, or "ignore" it.
 
