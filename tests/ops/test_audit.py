@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import holdfast
 from holdfast._operator.cli.main import main
 from holdfast._operator.cli.session import os_user
-from holdfast._operator.read import audit_log
+from holdfast._stores import audit_log
 from holdfast._stores.contract import Store
 from holdfast._stores.sqlite.sqlite_store import SqliteStore
 

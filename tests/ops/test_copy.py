@@ -23,8 +23,8 @@ from holdfast._features.watchdog import watchdog_loop
 from holdfast._operator.act import store_move
 from holdfast._operator.act.store_move import Fate, Moved
 from holdfast._operator.cli.main import main
-from holdfast._operator.read import audit_log
 from holdfast._runtime import queues
+from holdfast._stores import audit_log
 from holdfast._stores.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
 from holdfast._stores.sqlite import backups
 from holdfast.errors import ConfirmationRequired, RunHeld, StoreError, StoreLostData, UsageError

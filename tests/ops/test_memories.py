@@ -15,8 +15,8 @@ from holdfast._engine.journal.rows import Memo
 from holdfast._engine.values import codec
 from holdfast._operator.cli.json_output import answer_type
 from holdfast._operator.cli.main import main
-from holdfast._operator.read import audit_log
 from holdfast._runtime import queues
+from holdfast._stores import audit_log
 from holdfast.errors import UsageError
 
 

@@ -19,6 +19,7 @@ from holdfast._operator.cli.main import main
 from holdfast._operator.read import run_views
 from holdfast._operator.read.step_views import counts_of
 from holdfast._operator.read.timeline import timeline
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import HoldfastError
 
 world: dict[str, Any] = {}
@@ -191,7 +192,7 @@ def test_one_number_of_steps_everywhere(tmp_path: Path, kind: str):
     with contextlib.closing(holdfast.open(url, default=False)) as store:
         make(store)
         kept = store._backend
-        row = run_views.existing_row(kept, "r")
+        row = existing_row(kept, "r")
         counts = counts_of(run_views.fold(kept, row))
         assert (counts.done, counts.called) == (done, called)
         assert row.steps == done, "the row, which the list shows"

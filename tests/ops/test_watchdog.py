@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import CLAIMABLE
+from holdfast._engine.text import moment
 from holdfast._features.watchdog import store as watchdog
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import run_views
-from holdfast._operator.text import moment
 from holdfast._stores.contract import Limits, Store
 from tests.model.memory_store import MemoryStore
 from tests.ops.journals import Journal

@@ -16,7 +16,7 @@ from holdfast import flow, step, testing
 from holdfast._features.schedules import runtime as schedules
 from holdfast._features.schedules.runtime import BATCH, Schedule, Ticker
 from holdfast._operator.cli.main import main
-from holdfast._operator.read import audit_log
+from holdfast._stores import audit_log
 from holdfast.errors import UsageError
 from holdfast.schedules import SCHEDULED_TIME
 

@@ -234,8 +234,8 @@ DECISIONS = {
 def test_a_decision_returns_a_documented_struct(name):
     import msgspec
 
+    from holdfast._engine.decisions.action_result import Answer
     from holdfast._engine.decisions.control import Stopped
-    from holdfast._operator.act.action_result import Answer
     from holdfast._operator.act.fork import Fork
     from holdfast._operator.act.message_actions import Answered, Sent
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from holdfast._operator.text import visible
+from holdfast._engine.text import visible
 from holdfast.errors import RunFailed
 from tests.web import flows, talking
 from tests.web.conftest import NARROW, Watched

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Error, Locator, Page, expect
 
-from holdfast._operator import text
+from holdfast._engine import text
 from holdfast.errors import RunFailed
 from tests.web import flows, talking
 from tests.web.conftest import NARROW, Opens, Watched

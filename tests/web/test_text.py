@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from holdfast._operator.text import visible
+from holdfast._engine.text import visible
 from tests.web.stage import served
 
 ESCAPED = """async (codes) => {

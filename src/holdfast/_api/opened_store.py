@@ -25,6 +25,7 @@ from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.worker.recovery_pass import recover, take_up
 from holdfast._stores import contract
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import RunEnded, UsageError
 
 if TYPE_CHECKING:
@@ -161,20 +162,19 @@ class Store(Acting):
         """Return all that the watchdog finds in the open and failed runs now; of one run, also what
         was noted before and is over."""
         from holdfast._features.watchdog import store as watchdog
-        from holdfast._operator.read import run_views
 
         if run_id is None:
             return [*watchdog.of_store(self._backend)]
-        return watchdog.of_run(self._backend, run_views.existing_row(self._backend, run_id))
+        return watchdog.of_run(self._backend, existing_row(self._backend, run_id))
 
     def preview_resume(self, run_id: str) -> ResumePreview:
         """Preview a resume without making it: how long the run stood still,
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
         from holdfast._features.drift import runtime as looking
-        from holdfast._operator.read import resume_preview, run_views
+        from holdfast._operator.read import resume_preview
 
-        row = run_views.existing_row(self._backend, run_id)
+        row = existing_row(self._backend, run_id)
         past = resume_preview.replayed_history(self._backend, row)
         now, changed, looked_at = looking.looked(self._engine, row, past)
         return resume_preview.preview_resume(self._backend, row, past, now, changed, looked_at)
@@ -240,9 +240,7 @@ class Store(Acting):
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle to a run."""
-        from holdfast._operator.read import run_views
-
-        run_views.existing_row(self._backend, run_id)
+        existing_row(self._backend, run_id)
         return Handle(self._engine, run_id)
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
@@ -373,14 +371,12 @@ def _awaited(until: Until) -> Condition:
 def _look(store: Store, run_id: str, awaited: Condition) -> tuple[RunView | None, str]:
     """Return a run once it is as awaited, and its status; raise if it never will be. For a status its
     row is enough: the view of a long run takes time."""
-    from holdfast._operator.read import run_views
-
     run: RunView | None
     if callable(awaited):
         run = store.get(run_id)
         status, reached = run.status, bool(awaited(run))
     else:
-        status = run_views.existing_row(store._backend, run_id).status.value  # pyright: ignore[reportPrivateUsage]
+        status = existing_row(store._backend, run_id).status.value  # pyright: ignore[reportPrivateUsage]
         run = store.get(run_id) if status in awaited else None
         reached = run is not None and run.status in awaited
     if reached:

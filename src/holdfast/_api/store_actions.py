@@ -22,8 +22,8 @@ from holdfast._runtime.queues import Queue
 from holdfast.errors import ConfirmationRequired, UsageError
 
 if TYPE_CHECKING:
+    from holdfast._engine.decisions.action_result import Answer
     from holdfast._engine.decisions.control import Stopped
-    from holdfast._operator.act.action_result import Answer
     from holdfast._operator.act.fork import Fork, ForkPreview
     from holdfast._operator.act.garbage_collection import Collected
     from holdfast._operator.act.message_actions import Answered, Sent
@@ -560,7 +560,7 @@ class Acting:
 
         Effects are unblocked by it. Returns what was accepted.
         """
-        from holdfast._operator.read import audit_log
+        from holdfast._stores import audit_log
 
         who = actor_or_user(actor)
         accepted = self._backend.accept_data_loss(who)
@@ -612,7 +612,7 @@ def _check_loop(name: str, run_id: str, wait_s: float) -> None:
 def actor_or_user(actor: str | None) -> str:
     """Return the given actor, or the user of this process."""
     if actor is not None:
-        from holdfast._operator.act.action_result import check_actor
+        from holdfast._engine.decisions.action_result import check_actor
 
         check_actor(actor)
         return actor

@@ -13,8 +13,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from holdfast._engine.journal.rows import SEQ_BITS, SEQ_MASK, KeyState, MessageRow, RunRow
+from holdfast._engine.values.masks import masked
 from holdfast._stores import row_codec
-from holdfast.errors import Corrupt, RunDeleted
+from holdfast._stores.addresses import place
+from holdfast._stores.contract import Store
+from holdfast.errors import Corrupt, RunDeleted, RunNotFound
 
 Fetch = Callable[[str, Any], list[Any]]
 
@@ -139,3 +142,13 @@ def _rows(fetch: Fetch, name: str, values: Any, run_id: str) -> list[Any]:
         return fetch(name, values)
     except Corrupt as error:
         raise Corrupt(error.what, run_id=run_id, why=error.why) from error
+
+
+def existing_row(store: Store, run_id: str) -> RunRow:
+    """Return the row of a run, or raise RunNotFound."""
+    row = store.get(run_id)
+    if row is None:
+        raise RunNotFound(masked(run_id), place(store.url, store.namespace))
+    if row.deleted_us is not None:
+        raise RunDeleted(run_id)
+    return row

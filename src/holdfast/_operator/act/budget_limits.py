@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast._engine.decisions.action_result import TRIES, Answer, check_actor
 from holdfast._engine.decisions.resume import draft, facts_of
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write
+from holdfast._engine.text import count
 from holdfast._engine.values.durations import as_text
 from holdfast._features.budgets.model import Budget, dollars, limits_of, new_account
-from holdfast._operator.act.action_result import TRIES, Answer, check_actor
-from holdfast._operator.read.run_views import existing_row
-from holdfast._operator.text import count
 from holdfast._stores.contract import Committed, Query, Store
 from holdfast._stores.families import account_of
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import RunEnded, StaleView, UsageError
 
 PAGE = 1000

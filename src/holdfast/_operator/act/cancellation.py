@@ -6,6 +6,7 @@ import time
 import uuid
 
 from holdfast._engine.decisions import control
+from holdfast._engine.decisions.action_result import check_actor, check_wait
 from holdfast._engine.decisions.control import (
     CANCEL,
     PAUSE,
@@ -21,10 +22,10 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ENDED, FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._engine.journal.step_record import facts
-from holdfast._operator.act.action_result import check_actor, check_wait
-from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._operator.read.run_views import fold
 from holdfast._stores.contract import Committed, Posted, Store
 from holdfast._stores.families import open_children
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import StaleView
 
 TRIES = 20

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.command_lines import another_id, command
+from holdfast._engine.decisions.action_result import check_actor
 from holdfast._engine.decisions.resume import moved_to
 from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.entries import Draft, Kind
@@ -24,11 +25,10 @@ from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_keys import check_run_id
 from holdfast._engine.values.opaque_values import LenientValues, has_strangers
 from holdfast._engine.values.redactor import Redact
-from holdfast._operator.act.action_result import check_actor
 from holdfast._operator.read.readable_values import readable
-from holdfast._operator.read.run_views import existing_row
 from holdfast._stores import lineage
 from holdfast._stores.contract import NewRun, Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import (
     ClassChanged,
     ConfirmationRequired,

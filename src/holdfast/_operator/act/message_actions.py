@@ -12,18 +12,19 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.command_lines import command
+from holdfast._engine.decisions.action_result import check_actor
 from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
 from holdfast._engine.journal.rows import Message, Question, RunRow
 from holdfast._engine.journal.step_keys import APPROVE, check_label
 from holdfast._engine.scripts.inbox_messages import ANSWER, SIGNAL, answer_id
 from holdfast._engine.values import codec
 from holdfast._engine.values.secrets import masked_value
-from holdfast._operator.act.action_result import check_actor
 from holdfast._operator.read.answer_schema import misfit
 from holdfast._operator.read.question_views import LISTED
-from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._operator.read.run_views import fold
 from holdfast._stores.addresses import place
 from holdfast._stores.contract import Posted, Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import AnswerConflict, RunEnded, RunNotFound, StaleView, UsageError
 
 ID_MAX_CHARS = 200

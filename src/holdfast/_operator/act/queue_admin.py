@@ -10,7 +10,8 @@ from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_keys import check_label
 from holdfast._operator.act import run_decisions
-from holdfast._operator.read import audit_log, queue_views
+from holdfast._operator.read import queue_views
+from holdfast._stores import audit_log
 from holdfast._stores.contract import Limits, Query, Store
 from holdfast.errors import HoldfastError, UsageError
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast._engine.decisions import control
+from holdfast._engine.decisions.action_result import TRIES, Answer, check_actor
 from holdfast._engine.decisions.resume import (
     doubts_of_the_dead,
     draft,
@@ -37,11 +38,11 @@ from holdfast._engine.values import codec
 from holdfast._engine.values.node_writer import is_plain
 from holdfast._engine.values.secrets import masked_value
 from holdfast._operator.act import cancellation
-from holdfast._operator.act.action_result import TRIES, Answer, check_actor
 from holdfast._operator.read.answer_schema import misfit, type_in_words
 from holdfast._operator.read.readable_values import Reader
-from holdfast._operator.read.run_views import existing_row, fold, may_be_taken
+from holdfast._operator.read.run_views import fold, may_be_taken
 from holdfast._stores.contract import Committed, Fenced, Posted, Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import RunBusy, StaleView, UsageError
 
 Decision = Done[Any] | NotDone | Failed

@@ -14,11 +14,11 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ENDED
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.scripts.business_keys import keys_of_done
-from holdfast._operator.read.run_views import existing_row
 from holdfast._stores import exports
 from holdfast._stores.contract import Progress, Store, WholeRun, no_progress
 from holdfast._stores.families import children
 from holdfast._stores.lineage import origin_of
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import Corrupt, RunDeleted, RunError, StoreLostData, UsageError
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast._engine.command_lines import command
-from holdfast._engine.decisions import control
+from holdfast._engine.decisions import action_result, control
+from holdfast._engine.decisions.action_result import Answer
 from holdfast._engine.decisions.moved_runs import where_else
 from holdfast._engine.decisions.resume import doubts_of_the_dead, moved_to
 from holdfast._engine.journal.changes import RUN_ENDS, PostMessage, TakeMessage
@@ -22,12 +23,12 @@ from holdfast._engine.journal.lifecycle import ENDED, Status
 from holdfast._engine.journal.rows import Lease, Message, RunRow, Write
 from holdfast._features.rollback import model as core
 from holdfast._features.rollback.model import Effect, Fate, Wanted
-from holdfast._operator.act import action_result, cancellation, run_decisions
-from holdfast._operator.act.action_result import Answer
-from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._operator.act import cancellation, run_decisions
+from holdfast._operator.read.run_views import fold
 from holdfast._stores import lineage
 from holdfast._stores.contract import Committed, Posted, Store
 from holdfast._stores.families import children, open_children
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import ConfirmationRequired, RunDeleted, StaleView, UsageError
 
 TRIES = 20

@@ -6,9 +6,9 @@ import datetime as dt
 
 import msgspec
 
+from holdfast._engine.text import length
 from holdfast._features.schedules.model import SECOND_US, Spec, local, zone_of
-from holdfast._operator.read import audit_log
-from holdfast._operator.text import length
+from holdfast._stores import audit_log
 from holdfast._stores.contract import Query, ScheduleRow, Store
 from holdfast.errors import UsageError
 

@@ -13,11 +13,11 @@ import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from holdfast._engine.text import count, length, visible
 from holdfast._operator.cli.queue_commands import allows
 from holdfast._operator.cli.tables import STYLES, folded, status_told
 from holdfast._operator.read.overview import Overview, Shown
 from holdfast._operator.read.queue_views import QueueView, WorkerView
-from holdfast._operator.text import count, length, visible
 
 WORKERS_SHOWN = 3
 QUEUES_SHOWN = 4

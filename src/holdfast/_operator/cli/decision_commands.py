@@ -11,22 +11,20 @@ import click
 import msgspec
 
 from holdfast._engine.command_lines import command as command_line
+from holdfast._engine.decisions import action_result
 from holdfast._engine.decisions.control import Stopped
 from holdfast._engine.journal.drift_record import Change
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
+from holdfast._engine.text import count
 from holdfast._features.drift.comparison import ResumePreview
-from holdfast._operator.act import (
-    action_result,
-    queue_admin,
-    run_rollback,
-)
+from holdfast._operator.act import queue_admin, run_rollback
 from holdfast._operator.cli.child_process import module_named
 from holdfast._operator.cli.exit_codes import BUSY, CANCELLED, ERROR, FAILED, HELD, OK
 from holdfast._operator.cli.session import Session, command, takes
 from holdfast._operator.read import resume_preview
-from holdfast._operator.read.run_views import existing_row, fold
-from holdfast._operator.text import count
+from holdfast._operator.read.run_views import fold
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import UsageError
 
 OBJECT = '{"name": "value"}'

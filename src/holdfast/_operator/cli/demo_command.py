@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast._engine.journal.history import History
+from holdfast._engine.text import count
 from holdfast._operator.cli.exit_codes import ERROR, OK
 from holdfast._operator.cli.progress_lines import Follower, Lines
 from holdfast._operator.cli.run_process import Order
@@ -30,8 +31,8 @@ from holdfast._operator.cli.session import Session, command, open_store
 from holdfast._operator.cli.supervisor import LOOK_S, Child
 from holdfast._operator.explain import status_report
 from holdfast._operator.read import run_views
-from holdfast._operator.text import count
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import HoldfastError
 
 RUN_ID = "tide-pools"
@@ -143,7 +144,7 @@ class Demo:
             self.say(f"Process 1 starts run {RUN_ID}.", "bold")
             return
         self.say(f"Process {number} is started, with the same run id, and goes on.", "bold")
-        row = run_views.existing_row(self.store, RUN_ID)
+        row = existing_row(self.store, RUN_ID)
         past = History.fold(RUN_ID, self.store.load(row))
         for record in past.records.values():
             if record.has_outcome and not record.keeps_place:

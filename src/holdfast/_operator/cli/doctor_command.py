@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from holdfast._engine.text import count, moment
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._operator.cli.exit_codes import DAMAGED, HELD, OK
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.explain import doctor
 from holdfast._operator.explain.doctor import Checkup, Trouble
-from holdfast._operator.read.run_views import existing_row
-from holdfast._operator.text import count, moment
+from holdfast._stores.lookups import existing_row
 
 _STYLE = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
 

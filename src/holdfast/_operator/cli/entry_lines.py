@@ -10,10 +10,10 @@ from rich.text import Text
 
 from holdfast._engine.journal.drift_record import changes_of
 from holdfast._engine.journal.entries import Kind
+from holdfast._engine.text import clipped, shown, visible
 from holdfast._operator.cli.session import print_line
 from holdfast._operator.cli.tables import STYLES
 from holdfast._operator.read.entry_views import EntryView
-from holdfast._operator.text import clipped, shown, visible
 
 NARROW = 100
 """On a terminal that is narrower than this, less room is given to what is often empty."""

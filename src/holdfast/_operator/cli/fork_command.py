@@ -8,13 +8,13 @@ import click
 import msgspec
 
 from holdfast._engine.journal.fork_history import NOT_GIVEN
+from holdfast._engine.text import count
 from holdfast._operator.act import fork
 from holdfast._operator.cli.child_process import module_named, typed_arguments
 from holdfast._operator.cli.decision_commands import OBJECT, parsed, run_line
 from holdfast._operator.cli.session import Session, command, takes
-from holdfast._operator.read.run_views import existing_row
-from holdfast._operator.text import count
 from holdfast._runtime import registry
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import UsageError
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.journal.lifecycle import ENDED, Status
 from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.text import visible
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
 from holdfast._operator.cli.reconnecting_store import WatchedStore
@@ -25,8 +26,8 @@ from holdfast._operator.cli.tables import STYLES, status_told
 from holdfast._operator.read import run_views
 from holdfast._operator.read.entry_views import EntryView
 from holdfast._operator.read.run_views import RunSummary
-from holdfast._operator.text import visible
 from holdfast._stores.contract import Query, Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import Corrupt, StoreError, StoreLostData, StoreTooNew
 
 T = TypeVar("T")
@@ -85,11 +86,11 @@ def _follow(
     *,
     until_held: bool,
 ) -> int:
-    row = source.ask(run_views.existing_row, run_id)
+    row = source.ask(existing_row, run_id)
     seen = max(0, row.last_seq - FIRST) if after is None else after
     told = ""
     while True:
-        row = source.ask(run_views.existing_row, run_id)
+        row = source.ask(existing_row, run_id)
         if row.last_seq > seen:
             for entry in source.ask(_news, run_id, seen):
                 if step in (None, entry.step):

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
+from holdfast._engine.decisions.action_result import Answer
 from holdfast._engine.decisions.control import Stopped
 from holdfast._features.drift.comparison import ResumePreview
 from holdfast._features.watchdog.model import Finding
-from holdfast._operator.act.action_result import Answer
 from holdfast._operator.act.fork import Fork, ForkPreview
 from holdfast._operator.act.garbage_collection import Collected
 from holdfast._operator.act.memory_admin import MemoView
@@ -27,13 +27,13 @@ from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.act.store_move import Remembered
 from holdfast._operator.explain.doctor import Checkup
 from holdfast._operator.explain.explanation import Explanation
-from holdfast._operator.read.audit_log import AuditView
 from holdfast._operator.read.overview import Overview
 from holdfast._operator.read.question_views import QuestionView
 from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.read.run_views import RunSummary, RunView
 from holdfast._operator.read.snapshots import Comparison, SnapshotView, StateView
 from holdfast._operator.read.trends import Trends
+from holdfast._stores.audit_log import AuditView
 from holdfast._stores.structs import Damage
 
 

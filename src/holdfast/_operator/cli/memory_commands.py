@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from holdfast._engine.text import shown
 from holdfast._operator.act import memory_admin
 from holdfast._operator.cli.decision_commands import parsed
 from holdfast._operator.cli.exit_codes import BUSY, NOT_FOUND, OK
 from holdfast._operator.cli.session import DurationType, Session, command, subgroup
 from holdfast._operator.cli.tables import cell, table
-from holdfast._operator.text import shown
 
 LIMIT = 100
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import click
 
+from holdfast._engine.text import count
 from holdfast._operator.act import store_move
 from holdfast._operator.act.store_move import Fate, Moved, Remembered
 from holdfast._operator.cli.exit_codes import BUSY, DAMAGED, ERROR, NOT_FOUND, OK
 from holdfast._operator.cli.session import Session, command, open_store
-from holdfast._operator.text import count
 from holdfast._stores.addresses import NoStore
 from holdfast._stores.contract import Store
 from holdfast.errors import UsageError

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.text import clipped, length, visible
 from holdfast._operator.cli.session import print_line
-from holdfast._operator.text import clipped, length, visible
 from holdfast._stores.contract import Store
 
 NAME_CHARS = 28

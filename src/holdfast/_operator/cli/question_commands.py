@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.journal.step_keys import APPROVE
+from holdfast._engine.text import clipped, length, shown, visible
 from holdfast._operator.act import message_actions
 from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block
 from holdfast._operator.cli.session import Session, command, takes
@@ -17,9 +18,9 @@ from holdfast._operator.explain.open_waits import other_names, similar_questions
 from holdfast._operator.read import question_views, readable_values
 from holdfast._operator.read.answer_schema import misfit, type_in_words, wants_text
 from holdfast._operator.read.question_views import QuestionView
-from holdfast._operator.read.run_views import RunView, existing_row
-from holdfast._operator.text import clipped, length, shown, visible
+from holdfast._operator.read.run_views import RunView
 from holdfast._stores.addresses import NoStore
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import UsageError
 
 

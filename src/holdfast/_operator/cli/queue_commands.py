@@ -9,13 +9,13 @@ import click
 from rich.table import Table
 
 from holdfast._engine.command_lines import command as command_line
+from holdfast._engine.text import count, length
 from holdfast._operator.act import schedule_admin
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.cli.session import Session, command, subgroup, takes
 from holdfast._operator.cli.tables import STYLES, cell, table
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView, WorkerView
-from holdfast._operator.text import count, length
 from holdfast._stores.addresses import NoStore
 from holdfast._stores.contract import Store
 from holdfast.errors import UsageError

@@ -13,6 +13,7 @@ from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.text import clipped, count, length, shown
 from holdfast._operator.cli.decision_commands import OBJECT, parsed
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
 from holdfast._operator.cli.progress_lines import Follower, Lines
@@ -21,8 +22,8 @@ from holdfast._operator.cli.run_process import Order, Report
 from holdfast._operator.cli.session import Session, command, console
 from holdfast._operator.cli.supervisor import Child, Supervisor
 from holdfast._operator.read import run_views
-from holdfast._operator.text import clipped, count, length, shown
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 
 # -- run ----------------------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ def _tell(session: Session, store: Store, run_id: str, report: Report, restarts:
 
 
 def _tell_failure(session: Session, store: Store, run_id: str) -> None:
-    row = run_views.existing_row(store, run_id)
+    row = existing_row(store, run_id)
     last = store.entry(row.run_no, row.last_seq)
     facts = {} if last is None or last.kind is not Kind.RUN_FAILED else facts_of(last)
     trace = str(facts.get("trace", ""))

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.telemetry.trace_ids import trace_id_of
+from holdfast._engine.text import clipped, count, length, shown, visible
 from holdfast._operator.cli import journal_follower, question_commands
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.session import Session, command
@@ -22,7 +23,6 @@ from holdfast._operator.read.budget_views import line
 from holdfast._operator.read.relatives import children_text
 from holdfast._operator.read.run_views import RunView
 from holdfast._operator.read.step_views import StepView
-from holdfast._operator.text import clipped, count, length, shown, visible
 from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 

@@ -6,13 +6,13 @@ import click
 from rich.text import Text
 
 from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.text import length
 from holdfast._features.watchdog.model import Found
 from holdfast._operator.cli import journal_follower
 from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read import run_views
 from holdfast._operator.read.run_views import MOVED, RunSummary
-from holdfast._operator.text import length
 from holdfast._stores.addresses import NoStore, place, shown
 from holdfast._stores.contract import Query
 from holdfast.errors import RunNotFound, UsageError

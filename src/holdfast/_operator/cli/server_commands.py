@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from holdfast._engine.text import length
 from holdfast._operator.cli.exit_codes import OK
 from holdfast._operator.cli.reconnecting_store import reconnecting
 from holdfast._operator.cli.session import (
@@ -23,9 +24,8 @@ from holdfast._operator.cli.session import (
     subgroup,
 )
 from holdfast._operator.cli.tables import cell, table
-from holdfast._operator.read import audit_log
-from holdfast._operator.text import length
 from holdfast._operator.web.access_tokens import Role, Token, Tokens
+from holdfast._stores import audit_log
 from holdfast.errors import UsageError
 
 # -- ui -----------------------------------------------------------------------------------------

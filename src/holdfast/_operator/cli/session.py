@@ -36,11 +36,11 @@ from rich.text import Text
 from holdfast._api.actions import SUPPLIED, Parameter, declared
 from holdfast._api.handle import PATIENCE_S
 from holdfast._api.store_actions import Acting, actor_or_user
+from holdfast._engine.text import length, visible
 from holdfast._engine.values.durations import LONGEST_US, micros
 from holdfast._operator.cli.command_list import SECTIONS
 from holdfast._operator.cli.exit_codes import DAMAGED, OK, code_of
 from holdfast._operator.cli.tables import fitted, folded
-from holdfast._operator.text import length, visible
 from holdfast._stores.addresses import shown as shown_url
 from holdfast._stores.contract import Progress, Store, no_progress
 from holdfast.errors import (

@@ -8,11 +8,11 @@ import click
 import msgspec
 from rich.text import Text
 
+from holdfast._engine.text import ago, shown, visible
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import cell
 from holdfast._operator.read import snapshots
 from holdfast._operator.read.snapshots import Comparison, Difference, SnapshotView, StateView
-from holdfast._operator.text import ago, shown, visible
 from holdfast.errors import UsageError
 
 LISTED = 200

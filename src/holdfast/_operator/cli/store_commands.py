@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from holdfast._engine.text import count
 from holdfast._features.retention.store import Swept
 from holdfast._operator.act import garbage_collection, run_files
 from holdfast._operator.act.garbage_collection import Collected
@@ -14,9 +15,8 @@ from holdfast._operator.cli import move_command
 from holdfast._operator.cli.exit_codes import DAMAGED, OK
 from holdfast._operator.cli.session import DurationType, Session, command, subgroup, takes
 from holdfast._operator.cli.tables import cell, table
-from holdfast._operator.read import audit_log
 from holdfast._operator.read.run_views import verified
-from holdfast._operator.text import count
+from holdfast._stores import audit_log
 from holdfast._stores.addresses import NoStore, shown
 from holdfast._stores.contract import LOST_END, Damage
 from holdfast.errors import UsageError

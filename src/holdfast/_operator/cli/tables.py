@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from holdfast._engine.text import visible
 from holdfast._operator.read.run_views import RunSummary, RunView
-from holdfast._operator.text import visible
 
 STYLES = {
     "completed": "green",

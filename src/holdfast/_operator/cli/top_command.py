@@ -26,6 +26,7 @@ import click
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
+from holdfast._engine.text import length
 from holdfast._operator.cli import dashboard
 from holdfast._operator.cli.dashboard import Look
 from holdfast._operator.cli.exit_codes import INTERRUPTED, OK
@@ -35,7 +36,6 @@ from holdfast._operator.cli.run_details import explained
 from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read.overview import Overview, overview
-from holdfast._operator.text import length
 from holdfast._stores.contract import Store
 from holdfast.errors import HoldfastError, StoreError
 

@@ -17,12 +17,12 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from holdfast._engine.text import count, length, visible
 from holdfast._operator.cli.queue_commands import queues_table
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.cli.worker_pool import Process, WorkerPool
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView
-from holdfast._operator.text import count, length, visible
 from holdfast._stores.contract import Store
 from holdfast.errors import StoreError
 

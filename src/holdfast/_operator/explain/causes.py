@@ -15,11 +15,11 @@ from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import Account, RunRow
 from holdfast._engine.scripts.doubt import settle_actions
+from holdfast._engine.text import count
 from holdfast._engine.values.moments import at
 from holdfast._operator.explain.doubts import key_waited_for
 from holdfast._operator.explain.explanation import Action
 from holdfast._operator.read.budget_views import raise_options, why_used_up
-from holdfast._operator.text import count
 from holdfast._stores.contract import Query, Store
 from holdfast._stores.families import account_of, children
 from holdfast.errors import Corrupt

@@ -11,9 +11,9 @@ from holdfast._engine.journal.history import Record
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import facts
+from holdfast._engine.text import count
 from holdfast._operator.explain.causes import Cause, causes, held_below, in_words
 from holdfast._operator.explain.explanation import Case, Wait
-from holdfast._operator.text import count
 
 CAUSES = 5
 """How many causes are reported, with their commands."""

@@ -13,11 +13,11 @@ import msgspec
 from holdfast._engine.command_lines import command
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
+from holdfast._engine.text import count
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._operator.read import question_views, queue_views
 from holdfast._operator.read.run_views import MOVED, reason_of
-from holdfast._operator.text import count
 from holdfast._stores.addresses import shown
 from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast._engine.decisions.resume import held_facts
+from holdfast._engine.text import count
 from holdfast._operator.explain.causes import others_for, raise_command
 from holdfast._operator.explain.explanation import Case
 from holdfast._operator.read.budget_views import budget_of, held_detail, line, why_used_up
-from holdfast._operator.text import count
 from holdfast._stores.families import account_of
 
 

@@ -12,9 +12,9 @@ from holdfast._engine.command_lines import command
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
+from holdfast._engine.text import ago, moment, visible
 from holdfast._operator.explain import doubts
 from holdfast._operator.read.step_views import counts_of, running_of
-from holdfast._operator.text import ago, moment, visible
 from holdfast._stores.contract import Store
 
 WIDTH_CHARS = 79

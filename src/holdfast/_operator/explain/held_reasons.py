@@ -15,13 +15,14 @@ from holdfast._engine.journal.rows import OPEN_KEYS, KeyState
 from holdfast._engine.scripts.doubt import with_value
 from holdfast._engine.scripts.step_script import UNCHANGED
 from holdfast._engine.scripts.stops import CLASS, SORT, VALUE, Tried
+from holdfast._engine.text import count
 from holdfast._operator.explain import doubts
 from holdfast._operator.explain.exhausted_budgets import held_for_budget
 from holdfast._operator.explain.explanation import Case
 from holdfast._operator.explain.open_waits import about_waits, waiting
-from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._operator.read.run_views import fold
 from holdfast._operator.read.step_views import counts_of
-from holdfast._operator.text import count
+from holdfast._stores.lookups import existing_row
 
 
 def held(case: Case) -> None:

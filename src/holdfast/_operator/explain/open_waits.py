@@ -14,6 +14,7 @@ from holdfast._engine.journal.rows import Message
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.scripts.inbox_messages import SIGNAL, answer_id
+from holdfast._engine.text import clipped, count, moment, shown
 from holdfast._engine.values.durations import as_text
 from holdfast._operator.explain.child_runs import about_children
 from holdfast._operator.explain.explanation import Case, Wait
@@ -21,10 +22,10 @@ from holdfast._operator.read.answer_schema import type_in_words
 from holdfast._operator.read.message_views import did_not_fit, messages_of
 from holdfast._operator.read.question_views import QuestionView, questions
 from holdfast._operator.read.relatives import deadline_us
-from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._operator.read.run_views import fold
 from holdfast._operator.read.step_views import error_of
-from holdfast._operator.text import clipped, count, moment, shown
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 
 
 def waiting(past: History) -> list[tuple[Record, Entry]]:

@@ -20,6 +20,7 @@ from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.journal.rows import KeyState, RunRow
 from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import superseded_by_resume
+from holdfast._engine.text import clipped, count, length, moment
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._operator.explain import doubts, open_waits
@@ -43,11 +44,11 @@ from holdfast._operator.explain.stranded_runs import (
     who_takes_it,
 )
 from holdfast._operator.read.relatives import deadline_us
-from holdfast._operator.read.run_views import FLOW, existing_row, failed_in, may_be_taken
+from holdfast._operator.read.run_views import FLOW, failed_in, may_be_taken
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
-from holdfast._operator.text import clipped, count, length, moment
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import Corrupt
 
 

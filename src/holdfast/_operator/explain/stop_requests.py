@@ -10,11 +10,11 @@ from holdfast._engine.decisions.moved_runs import where_else
 from holdfast._engine.decisions.resume import facts_of, held_facts
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
+from holdfast._engine.text import clipped, moment
 from holdfast._features.rollback.model import Effect, Fate, effects_to_undo, wanted
 from holdfast._operator.explain.explanation import ALL_IS_WELL, Action, Case, Wait
 from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import pending_stop, us
-from holdfast._operator.text import clipped, moment
 
 
 def about_control(case: Case) -> None:

@@ -9,10 +9,10 @@ from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.fold import DOES_NOT_FIT
 from holdfast._engine.journal.step_record import facts
+from holdfast._engine.text import count, length
 from holdfast._operator.explain.explanation import ALL_IS_WELL, Case
 from holdfast._operator.explain.held_reasons import confirms, may_be_accepted
 from holdfast._operator.read import queue_views
-from holdfast._operator.text import count, length
 from holdfast._stores.claim_rules import DEFAULT_QUEUE, queue_of
 
 BLOCK = "It is a block of a script: no worker takes it, and only that script goes on with it."

@@ -20,8 +20,9 @@ from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import placeholder
 from holdfast._operator.read.message_views import did_not_fit, messages_of
 from holdfast._operator.read.readable_values import Reader
-from holdfast._operator.read.run_views import Page, existing_row, fold, wrong_cursor
+from holdfast._operator.read.run_views import Page, fold, wrong_cursor
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import Corrupt
 
 LISTED = 10_000

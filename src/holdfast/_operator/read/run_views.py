@@ -44,7 +44,8 @@ from holdfast._operator.read.step_views import (
 from holdfast._stores import lineage
 from holdfast._stores.addresses import place
 from holdfast._stores.contract import Damage, Progress, Query, Store, no_progress
-from holdfast.errors import Corrupt, RunDeleted, RunNotFound, UsageError
+from holdfast._stores.lookups import existing_row
+from holdfast.errors import Corrupt, RunNotFound, UsageError
 
 T = TypeVar("T")
 
@@ -390,16 +391,6 @@ def history(
         for entry in written.expand()
         if entry.seq > after
     ]
-
-
-def existing_row(store: Store, run_id: str) -> RunRow:
-    """Return the row of a run, or raise RunNotFound."""
-    row = store.get(run_id)
-    if row is None:
-        raise RunNotFound(masked(run_id), place(store.url, store.namespace))
-    if row.deleted_us is not None:
-        raise RunDeleted(run_id)
-    return row
 
 
 def verified(

@@ -22,9 +22,9 @@ from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.moments import at
 from holdfast._operator.read.readable_values import Reader
-from holdfast._operator.read.run_views import existing_row
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import UsageError
 
 # -- what changed between two values ------------------------------------------------------------

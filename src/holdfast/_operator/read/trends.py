@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from holdfast._engine.telemetry.measures import Counts, Measure
+from holdfast._engine.text import count, moment
 from holdfast._engine.values.durations import Duration, micros
 from holdfast._engine.values.moments import at
 from holdfast._features.measures.model import MINUTE_US, minute_of, percentile
-from holdfast._operator.text import count, moment
 from holdfast._stores.contract import Store
 from holdfast.errors import Corrupt, UsageError
 

@@ -12,18 +12,18 @@ import msgspec
 
 from holdfast._api.actions import Action, Parameter, actions
 from holdfast._api.store_actions import Acting
+from holdfast._engine.decisions.action_result import Answer
 from holdfast._engine.decisions.control import Stopped
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import superseded_by_resume
+from holdfast._engine.text import visible
 from holdfast._operator.act import message_actions
-from holdfast._operator.act.action_result import Answer
 from holdfast._operator.act.fork import Fork
 from holdfast._operator.act.queue_admin import Resumed
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.explain.open_waits import expected
 from holdfast._operator.read import queue_views, relatives, run_views
-from holdfast._operator.text import visible
 from holdfast._operator.web import request_models, response_models
 from holdfast._operator.web.access_tokens import Role
 from holdfast._operator.web.browser_sessions import LIFE_S, set_cookie
@@ -31,6 +31,7 @@ from holdfast._operator.web.gate import unauthorised
 from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.routes import API, Ask, Nothing, Route
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import ConfirmationRequired, Corrupt, RunHeld, UsageError
 
 WAIT_S = 3.0
@@ -109,7 +110,7 @@ def _resume(ask: Ask, decide: Decide) -> Any:
 
 def _unknown(store: Store, run_id: str) -> list[str]:
     """Return the effects of a failed run that may have happened and that a resume would repeat."""
-    row = run_views.existing_row(store, run_id)
+    row = existing_row(store, run_id)
     if row.status is not Status.FAILED:
         return []
     past = run_views.fold(store, row)
@@ -118,7 +119,7 @@ def _unknown(store: Store, run_id: str) -> list[str]:
 
 def _signal(ask: Ask, decide: Decide) -> response_models.Acted:
     """Send a signal, and tell whether the run goes on with it."""
-    name, row = ask.body.name, run_views.existing_row(ask.store, ask.query.id)
+    name, row = ask.body.name, existing_row(ask.store, ask.query.id)
     awaits = row.status in CLAIMABLE and _awaits(ask.store, row.run_id, name)
     sent: message_actions.Sent = decide()
     did = f"signal {name!r} is sent to run {sent.run_id!r}"
@@ -147,7 +148,7 @@ def _approve(ask: Ask, decide: Decide) -> Any:
     tag = ask.site.four_eyes
     if tag is None:
         return decide()
-    row = run_views.existing_row(ask.store, ask.query.id)
+    row = existing_row(ask.store, ask.query.id)
     starters = relatives.starters(ask.store, row, tag)
     if not starters:
         why = f"this run does not say who started it (tag {tag!r}), so nobody can be the second"
@@ -185,7 +186,7 @@ def _shown(told: Any, ask: Ask) -> Any:
         case Stopped():
             return _stopped(told)
         case message_actions.Answered():
-            row = run_views.existing_row(ask.store, told.run_id)
+            row = existing_row(ask.store, told.run_id)
             goes_on = told.held is None and not told.early
             return response_models.Acted(
                 run_id=told.run_id, status=str(row.status), did=told.did, goes_on=goes_on

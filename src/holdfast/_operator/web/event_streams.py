@@ -24,6 +24,7 @@ from holdfast._operator.web.http_responses import encoded
 from holdfast._operator.web.journals import entry_data
 from holdfast._operator.web.routes import API, Ask, Route
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import HoldfastError
 
 KEEP_ALIVE_S = 15.0
@@ -149,7 +150,7 @@ class Tail:
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
         self.cursor: int = max(ask.query.after, ask.last_event or 0)
-        run_views.existing_row(ask.store, ask.query.id)
+        existing_row(ask.store, ask.query.id)
 
     async def events(self, changes: Changes, in_thread: InThread) -> AsyncIterator[bytes]:
         """Yield what is sent."""
@@ -179,7 +180,7 @@ class Tail:
 
     def _read(self) -> Part:
         store, run_id = self.ask.store, self.ask.query.id
-        row = run_views.existing_row(store, run_id)
+        row = existing_row(store, run_id)
         found = run_views.history(store, run_id, plain=True, after=self.cursor, limit=BATCH)
         events: list[bytes] = []
         cursor, size = self.cursor, 0
@@ -197,7 +198,7 @@ class Tail:
         )
 
     def _summary(self) -> Any:
-        row = run_views.existing_row(self.ask.store, self.ask.query.id)
+        row = existing_row(self.ask.store, self.ask.query.id)
         return {
             "run": run_views.summary_of(self.ask.store, row),
             "etag": etag_of(row),

@@ -12,6 +12,7 @@ from holdfast._operator.read.entry_views import EntryView
 from holdfast._operator.web import request_models, response_models
 from holdfast._operator.web.routes import Ask
 from holdfast._stores.contract import Store
+from holdfast._stores.lookups import existing_row
 
 CLIPPED = "…clipped"
 VALUE_BYTES = 64 << 10
@@ -26,7 +27,7 @@ READ_AT_ONCE, SOUGHT_AT_ONCE = 50, 2000
 def history(ask: Ask) -> response_models.HistoryTold:
     """Show some entries of a journal; only that part of it is read."""
     asked: request_models.HistoryQuery = ask.query
-    last = run_views.existing_row(ask.store, asked.id).last_seq
+    last = existing_row(ask.store, asked.id).last_seq
     chosen: list[response_models.EntryData] = []
     at, size = asked.after, 0
     for entry in _following(ask.store, asked, last):

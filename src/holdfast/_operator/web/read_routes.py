@@ -23,7 +23,6 @@ from holdfast._operator.explain import (
     status_report as explaining,
 )
 from holdfast._operator.read import (
-    audit_log as audits,
     question_views,
     queue_views,
     resume_preview,
@@ -38,9 +37,10 @@ from holdfast._operator.web.access_tokens import Role
 from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.journals import clipped, history
 from holdfast._operator.web.routes import API, Ask, Nothing, Route
-from holdfast._stores import lineage
+from holdfast._stores import audit_log as audits, lineage
 from holdfast._stores.addresses import shown
 from holdfast._stores.contract import Query, Store
+from holdfast._stores.lookups import existing_row
 from holdfast.errors import Corrupt, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -176,7 +176,7 @@ def _counted(store: Store) -> dict[str, int] | None:
 def run(ask: Ask) -> response_models.Run:
     """Show one run."""
     asked: request_models.WholeQuery = ask.query
-    store, row = ask.store, run_views.existing_row(ask.store, asked.id)
+    store, row = ask.store, existing_row(ask.store, asked.id)
     try:
         journal = lineage.read(store, row)
         past = journal[1]
@@ -218,7 +218,7 @@ def _is_left(store: Store, row: RunRow) -> bool:
 def steps(ask: Ask) -> response_models.Steps:
     """Show some steps of a run, in the order in which they were called."""
     asked: request_models.StepsQuery = ask.query
-    past = run_views.fold(ask.store, run_views.existing_row(ask.store, asked.id))
+    past = run_views.fold(ask.store, existing_row(ask.store, asked.id))
     total = len(steps_of(past))
     until = asked.after + asked.limit
     return response_models.Steps(
@@ -265,7 +265,7 @@ def state_diff(ask: Ask) -> response_models.StateDiff:
 @reads("run/preview-resume", request_models.RunQuery, heavy=True)
 def preview_resume(ask: Ask) -> response_models.ResumePreviewTold:
     """Explain what a run would find if it went on now, as far as the journal alone can tell."""
-    row = run_views.existing_row(ask.store, ask.query.id)
+    row = existing_row(ask.store, ask.query.id)
     past = resume_preview.replayed_history(ask.store, row)
     preview = resume_preview.preview_resume(ask.store, row, past, None)
     return response_models.ResumePreviewTold(preview=preview)

@@ -17,7 +17,6 @@ from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.explain.causes import Cause
 from holdfast._operator.explain.doubts import DoubtView
 from holdfast._operator.explain.explanation import Explanation
-from holdfast._operator.read.audit_log import AuditView
 from holdfast._operator.read.question_views import QuestionView, Unreadable
 from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.read.run_views import RunSummary, RunView
@@ -25,6 +24,7 @@ from holdfast._operator.read.snapshots import Difference, SnapshotView, StateVie
 from holdfast._operator.read.step_views import StepView
 from holdfast._operator.read.timeline import Timeline
 from holdfast._operator.read.trends import Trends
+from holdfast._stores.audit_log import AuditView
 
 
 class Told(msgspec.Struct):

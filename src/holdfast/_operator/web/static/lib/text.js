@@ -1,5 +1,5 @@
 // Text of others, made inert: nothing in it is unseen, and nothing in it moves what stands around it.
-// The set of what is escaped is that of the command line (`_operator/text.py`). Pure: no nodes here.
+// The set of what is escaped is that of the command line (`_engine/text.py`). Pure: no nodes here.
 // @ts-check
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800\u{1D159}]|(?! )\p{White_Space}/u;

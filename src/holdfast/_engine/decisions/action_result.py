@@ -15,7 +15,7 @@ ACTOR_MAX_CHARS = 200
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a decision did, and what happens next."""
+    """The effect of a decision, and the next step of its run."""
 
     run_id: str
     flow: str
@@ -51,7 +51,7 @@ def check_wait(action: str, wait_s: object) -> None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether a text has no lone surrogates."""
+    """Return whether a text has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
