@@ -391,7 +391,7 @@ def test_a_figure_that_cannot_be_read_is_absent_and_said_to_be(
 
 def test_findings_of_old_runs_are_counted_however_many_are_newer(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(store_side, "FINDINGS_EVERY_S", 0.0)
-    monkeypatch.setattr(store_side, "FINDINGS_BUDGET_S", 0.0)  # One run at a time.
+    monkeypatch.setattr(store_side, "FINDINGS_TIME_S", 0.0)  # One run at a time.
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         with pytest.raises(RunFailed):
             counted_half_way.run("count-40")

@@ -16,10 +16,10 @@ from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal.entries import WAIT_BEGINS, Kind
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.scripts.doubt import DOUBTS
+from holdfast._features.operator_side import ALL_IS_WELL, Wait
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Found
 from holdfast._operator.cli.queue_commands import about_workers
-from holdfast._operator.explain.explanation import ALL_IS_WELL, Wait
 from holdfast._operator.explain.held_reasons import _REASON
 from holdfast._operator.explain.open_waits import _ABOUT
 from holdfast._operator.explain.status_report import _OPEN, _STATUS, explain

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from holdfast._engine.text import ago, clipped, length, moment, shown, visible
-from holdfast._operator.read.budget_views import BudgetView, line
+from holdfast._features.budgets.operator import BudgetView, line
 
 CORPUS = [
     "\x1b[31mred\x1b[0m",

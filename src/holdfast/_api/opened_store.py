@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast._features.drift.comparison import ResumePreview
+    from holdfast._features.operator_side import Explanation
     from holdfast._features.watchdog.model import Finding
     from holdfast._operator.act.run_files import Imported, Written
     from holdfast._operator.act.schedule_admin import ScheduleView
-    from holdfast._operator.explain.explanation import Explanation
     from holdfast._operator.read.entry_views import EntryView
     from holdfast._operator.read.question_views import QuestionView
     from holdfast._operator.read.queue_views import QueueView, WorkerView

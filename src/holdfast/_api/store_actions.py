@@ -393,10 +393,10 @@ class Acting:
         The budget is that of its root. Limits that `budget` does not give stay. Runs that were held
         for it go on.
         """
-        from holdfast._operator.act import budget_limits
+        from holdfast._features.budgets.operator import set_budget
 
         store = self._at(run_id, expected_version)
-        return budget_limits.set_budget(store, run_id, budget, actor=actor_or_user(actor))
+        return set_budget(store, run_id, budget, actor=actor_or_user(actor))
 
     # -- going back ----------------------------------------------------------------------------
 

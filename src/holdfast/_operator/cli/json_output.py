@@ -16,6 +16,7 @@ from msgspec import UnsetType
 from holdfast._engine.decisions.action_result import Answer
 from holdfast._engine.decisions.control import Stopped
 from holdfast._features.drift.comparison import ResumePreview
+from holdfast._features.operator_side import Explanation
 from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.fork import Fork, ForkPreview
 from holdfast._operator.act.garbage_collection import Collected
@@ -26,7 +27,6 @@ from holdfast._operator.act.run_rollback import RollbackPreview
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.act.store_move import Remembered
 from holdfast._operator.explain.doctor import Checkup
-from holdfast._operator.explain.explanation import Explanation
 from holdfast._operator.read.overview import Overview
 from holdfast._operator.read.question_views import QuestionView
 from holdfast._operator.read.queue_views import QueueView, WorkerView

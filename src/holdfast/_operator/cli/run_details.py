@@ -12,14 +12,14 @@ from rich.text import Text
 from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.telemetry.trace_ids import trace_id_of
 from holdfast._engine.text import clipped, count, length, shown, visible
+from holdfast._features.budgets.operator import line
+from holdfast._features.operator_side import Explanation
 from holdfast._operator.cli import journal_follower, question_commands
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told, table
 from holdfast._operator.explain import status_report
-from holdfast._operator.explain.explanation import Explanation
 from holdfast._operator.read import run_views
-from holdfast._operator.read.budget_views import line
 from holdfast._operator.read.relatives import children_text
 from holdfast._operator.read.run_views import RunView
 from holdfast._operator.read.step_views import StepView

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import click
 
 from holdfast._engine.text import length, moment
+from holdfast._features.operator_side import WIDTH_CHARS
 from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import cell, table
-from holdfast._operator.explain.explanation import WIDTH_CHARS
 from holdfast._operator.read import trends
 from holdfast._operator.read.trends import DAY, SINCE_MAX_S, Trends
 from holdfast._stores.addresses import NoStore

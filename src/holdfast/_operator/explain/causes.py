@@ -12,16 +12,16 @@ import msgspec
 from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
-from holdfast._engine.journal.rows import Account, RunRow
+from holdfast._engine.journal.lifecycle import HeldReason, Status
+from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.scripts.doubt import settle_actions
 from holdfast._engine.text import count
 from holdfast._engine.values.moments import at
+from holdfast._features.operator_side import Action
 from holdfast._operator.explain.doubts import key_waited_for
-from holdfast._operator.explain.explanation import Action
-from holdfast._operator.read.budget_views import raise_options, why_used_up
+from holdfast._operator.read.feature_sides import HOLDS
 from holdfast._stores.contract import Query, Store
-from holdfast._stores.families import account_of, children
+from holdfast._stores.families import children
 from holdfast.errors import Corrupt
 
 NAMED = 3
@@ -97,7 +97,8 @@ class _Held:
     def __init__(self, store: Store, row: RunRow) -> None:
         self.row = row
         self.facts: dict[str, Any] = {}
-        self.account: Account | None = None
+        self.shared: tuple[str, Any] | None = None
+        """The cause of a feature that it shares with other runs."""
         self.reason = str(row.held_reason)
         self.since_us = row.updated_us
         try:
@@ -116,8 +117,8 @@ class _Held:
                 break
         if self.facts.get("moved_to"):
             self.reason = MOVED
-        if self.reason == HeldReason.BUDGET:
-            self.account = account_of(store, row)
+        if self.reason in HOLDS:
+            self.shared = HOLDS[HeldReason(self.reason)].shared(store, row)
 
     def _cause(self, store: Store) -> tuple[str, ...]:
         row, detail = self.row, str(self.facts.get("detail", ""))
@@ -126,8 +127,8 @@ class _Held:
             if key is not None:
                 return self.reason, key.run_id, key.step
             return self.reason, row.run_id, str(self.facts.get("step", ""))
-        if self.account is not None:
-            return self.reason, self.account.root
+        if self.shared is not None:
+            return self.reason, self.shared[0]
         if self.reason in (HeldReason.DIVERGED, HeldReason.QUARANTINED):
             return self.reason, row.flow, row.version
         return self.reason, detail or row.run_id
@@ -154,8 +155,9 @@ def _text_and_actions(store: Store, together: list[_Held]) -> tuple[str, list[Ac
     """Return the cause, the action against it, and whether that action frees all of them."""
     first, many = together[0], len(together) > 1
     detail = str(first.facts.get("detail", "")) or first.reason
-    if first.account is not None:
-        return _budget(store, first.account, together)
+    if first.shared is not None:
+        holds = HOLDS[HeldReason(first.reason)]
+        return *holds.cause(store, first.shared[1], together), True
     flow = first.row.flow
     if first.reason == HeldReason.IN_DOUBT and many:
         _, run_id, step = first.cause
@@ -188,46 +190,6 @@ def recorded_actions(actions: Iterable[Any]) -> list[Action]:
         what = meaning.strip(" ()")
         told.append(Action(what[:1].upper() + what[1:] + ":" if what else "It goes on with:", cmd))
     return told
-
-
-def _budget(
-    store: Store, account: Account, together: list[_Held]
-) -> tuple[str, list[Action], bool]:
-    what = f"the budget of run {account.root} is used up"
-    now_us = store.now_us()
-    spent = why_used_up(account, now_us)
-    cmd = raise_command(store, account, together[-1].row, together[-1].facts.get("actions", ()))
-    all_of_them = f"all {len(together):,} go on" if len(together) > 1 else "it goes on"
-    meaning = f"Raise its limit (as a whole, not what is added), and {all_of_them}:"
-    detail = str(together[-1].facts.get("detail", ""))
-    return f"{what}: {spent or detail}", [Action(meaning, cmd)] if cmd else [], True
-
-
-def raise_command(store: Store, account: Account, row: RunRow, was: Iterable[Any] = ()) -> str:
-    """Return the command that raises a budget by what is spent of it now. It names the run whose
-    budget it is; if that has ended, the one that is held. `was` is what was recorded when it was
-    held: that holds where only the declared cost of a step stands in the way."""
-    options = raise_options(account, store.now_us())
-    root = store.get(account.root)
-    over = root is None or root.deleted_us is not None or root.status in FINAL
-    name = row.run_id if over else account.root
-    if options:
-        return command("set-budget", name, *options)
-    for action in was:
-        return str(action).partition("  ")[0]
-    return ""
-
-
-def others_for(store: Store, row: RunRow, account: Account) -> int:
-    """Return how many other runs of a family are held for the same budget."""
-    query = Query(status=[Status.HELD], held_reason=HeldReason.BUDGET.value, limit=LOOKED_AT)
-    family = row.root or row.run_id
-    alike = [
-        other
-        for other in store.list(query)
-        if (other.root or other.run_id) == family and other.run_id != row.run_id
-    ]
-    return sum(1 for other in alike if (it := account_of(store, other)) and it.root == account.root)
 
 
 def in_words(cause: Cause, whose: str) -> str:

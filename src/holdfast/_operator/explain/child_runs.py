@@ -12,14 +12,16 @@ from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.text import count
+from holdfast._features.operator_side import Wait
 from holdfast._operator.explain.causes import Cause, causes, held_below, in_words
-from holdfast._operator.explain.explanation import Case, Wait
+from holdfast._operator.explain.run_case import RunCase
+from holdfast._operator.read.feature_sides import HOLDS
 
 CAUSES = 5
 """How many causes are reported, with their commands."""
 
 
-def about_parent(case: Case) -> None:
+def about_parent(case: RunCase) -> None:
     """Report the parent of the run."""
     parent = case.row.parent
     if parent is None:
@@ -34,7 +36,7 @@ def about_parent(case: Case) -> None:
         case.do("To see the run that called it:", command("explain", parent))
 
 
-def about_children(case: Case, awaited: list[tuple[Record, Entry]]) -> None:
+def about_children(case: RunCase, awaited: list[tuple[Record, Entry]]) -> None:
     """Explain what a run waits for that called others, and what holds those that it started: each cause
     once, with the command that helps."""
     if awaited:
@@ -64,11 +66,11 @@ def _is_held(row: RunRow | None) -> TypeGuard[RunRow]:
     return row is not None and row.deleted_us is None and row.status is Status.HELD
 
 
-def _list(case: Case, *options: str) -> str:
+def _list(case: RunCase, *options: str) -> str:
     return command("runs", "--parent", case.row.run_id, *options)
 
 
-def _several(case: Case, begun: list[Entry], rows: list[RunRow | None]) -> None:
+def _several(case: RunCase, begun: list[Entry], rows: list[RunRow | None]) -> None:
     """Explain the state of the children that a run waits for."""
     there = Counter(
         "not begun" if row is None or row.deleted_us is not None else str(row.status)
@@ -81,7 +83,7 @@ def _several(case: Case, begun: list[Entry], rows: list[RunRow | None]) -> None:
         case.do("To see what its children are at:", _list(case))
 
 
-def _one(case: Case, record: Record, begun: Entry, row: RunRow | None) -> None:
+def _one(case: RunCase, record: Record, begun: Entry, row: RunRow | None) -> None:
     """Explain the state of the one child that a run waits for."""
     run_id, since = str(facts(begun)["run"]), case.since(begun.at_us)
     if row is None or row.deleted_us is not None:
@@ -95,7 +97,7 @@ def _one(case: Case, record: Record, begun: Entry, row: RunRow | None) -> None:
         case.do(f"To see what {record.key} is at:", command("explain", run_id))
 
 
-def _about_cause(case: Case, cause: Cause, *, alone: bool) -> None:
+def _about_cause(case: RunCase, cause: Cause, *, alone: bool) -> None:
     """Explain what holds a run that this one started, or many of them; with what can be done."""
     first = cause.runs[0]
     if alone:
@@ -104,7 +106,7 @@ def _about_cause(case: Case, cause: Cause, *, alone: bool) -> None:
         case.said.known.append(in_words(cause, "that it started"))
     for action in cause.actions:
         what = action.meaning.rstrip(":")
-        if cause.reason in (HeldReason.BUDGET, HeldReason.DIVERGED, HeldReason.QUARANTINED):
+        if cause.reason in (*HOLDS, HeldReason.DIVERGED, HeldReason.QUARANTINED):
             case.do(action.meaning, action.command)
         elif alone:
             case.do(f"To free the child ({what[:1].lower()}{what[1:]}):", action.command)

@@ -17,17 +17,21 @@ from holdfast._engine.scripts.step_script import UNCHANGED
 from holdfast._engine.scripts.stops import CLASS, SORT, VALUE, Tried
 from holdfast._engine.text import count
 from holdfast._operator.explain import doubts
-from holdfast._operator.explain.exhausted_budgets import held_for_budget
-from holdfast._operator.explain.explanation import Case
 from holdfast._operator.explain.open_waits import about_waits, waiting
+from holdfast._operator.explain.run_case import RunCase
+from holdfast._operator.read.feature_sides import HOLDS
 from holdfast._operator.read.run_views import fold
 from holdfast._operator.read.step_views import counts_of
 from holdfast._stores.lookups import existing_row
 
 
-def held(case: Case) -> None:
+def held(case: RunCase) -> None:
     reason = str(case.row.held_reason)
-    _REASON.get(reason, _held_otherwise)(case)
+    if reason in HOLDS:
+        case.progress()
+        HOLDS[HeldReason(reason)].explain(case)
+    else:
+        _REASON.get(reason, _held_otherwise)(case)
     case.said.known.append(f"It was held {case.since(_held_us(case))}.")
     asks = [record for record, begun in waiting(case.past) if begun.kind is Kind.QUESTION_ASKED]
     if asks and case.said.actions:
@@ -35,11 +39,11 @@ def held(case: Case) -> None:
         case.said.known.append("An answer is kept, and taken when the run goes on; it stays held.")
 
 
-def _held_us(case: Case) -> int:
+def _held_us(case: RunCase) -> int:
     return case.row.updated_us if case.past.held is None else case.past.held.at_us
 
 
-def _in_doubt(case: Case) -> None:
+def _in_doubt(case: RunCase) -> None:
     said, open_doubts = case.said, case.past.open_doubts()
     key = doubts.key_waited_for(case.store, case.row)
     for record in open_doubts:
@@ -59,7 +63,7 @@ def _in_doubt(case: Case) -> None:
             case.do(said_so if ends else meaning, case.cmd("settle", record.key, *arguments))
 
 
-def _verdict(case: Case, open_doubts: list[Record]) -> str:
+def _verdict(case: RunCase, open_doubts: list[Record]) -> str:
     """What the process said when it held the run, if it spoke of what is open now."""
     held = held_facts(case.past)
     if len(open_doubts) == 1 and open_doubts[0].key == held.get("step") and held.get("detail"):
@@ -68,7 +72,7 @@ def _verdict(case: Case, open_doubts: list[Record]) -> str:
     return doubts.verdict(open_doubts[0], names)
 
 
-def _on_the_key_of_another(case: Case, key: KeyState) -> None:
+def _on_the_key_of_another(case: RunCase, key: KeyState) -> None:
     said = case.said
     step = str(held_facts(case.past).get("step"))
     state = "in doubt" if key.state == "in_doubt" else "in progress"
@@ -106,7 +110,7 @@ def _on_the_key_of_another(case: Case, key: KeyState) -> None:
         case.do(told, command("settle", key.run_id, key.step, *arguments))
 
 
-def _diverged(case: Case) -> None:
+def _diverged(case: RunCase) -> None:
     held, said = held_facts(case.past), case.said
     said.case = f"{case.name} is held as diverged: {held.get('detail', '')}"
     case.progress()
@@ -176,7 +180,7 @@ def confirms(past: History, held: dict[str, Any]) -> str:
     return f"that {step} is to be executed as a new one"
 
 
-def _quarantined(case: Case) -> None:
+def _quarantined(case: RunCase) -> None:
     said = case.said
     said.case = (
         f"{case.name} is quarantined: it was taken up again and again, and each process died or left "
@@ -192,7 +196,7 @@ def _quarantined(case: Case) -> None:
     case.do("Remove the cause, then let it be executed again:", case.cmd("resume"))
 
 
-def _corrupt(case: Case) -> None:
+def _corrupt(case: RunCase) -> None:
     case.said.case = f"{case.name} is held: {held_facts(case.past).get('detail', 'it is damaged')}"
     case.progress()
     case.said.unknown.append("What the damaged part said.")
@@ -200,7 +204,7 @@ def _corrupt(case: Case) -> None:
     case.do("If it was put right (a backup restored, say), go on:", case.cmd("resume"))
 
 
-def _paused(case: Case) -> None:
+def _paused(case: RunCase) -> None:
     gone = moved_to(case.past)
     if gone is not None:
         case.said.case = (
@@ -223,7 +227,7 @@ def _paused(case: Case) -> None:
     case.do("Let it go on:", case.cmd("resume"))
 
 
-def _held_otherwise(case: Case) -> None:
+def _held_otherwise(case: RunCase) -> None:
     held = held_facts(case.past)
     case.said.case = f"{case.name} is held ({case.row.held_reason}): {held.get('detail', '')}"
     case.progress()
@@ -232,7 +236,7 @@ def _held_otherwise(case: Case) -> None:
     case.do("Let it go on:", case.cmd("resume"))
 
 
-def _drift(case: Case) -> None:
+def _drift(case: RunCase) -> None:
     held, said = held_facts(case.past), case.said
     said.case = (
         f"{case.name} is held, because something changed meanwhile: {held.get('detail', '')}."
@@ -256,12 +260,11 @@ def _drift(case: Case) -> None:
     )
 
 
-_REASON: dict[str, Callable[[Case], None]] = {
+_REASON: dict[str, Callable[[RunCase], None]] = {
     HeldReason.IN_DOUBT: _in_doubt,
     HeldReason.DIVERGED: _diverged,
     HeldReason.DRIFT: _drift,
     HeldReason.QUARANTINED: _quarantined,
     HeldReason.CORRUPT: _corrupt,
     HeldReason.PAUSED: _paused,
-    HeldReason.BUDGET: held_for_budget,
 }

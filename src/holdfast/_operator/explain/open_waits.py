@@ -16,8 +16,9 @@ from holdfast._engine.journal.step_record import facts
 from holdfast._engine.scripts.inbox_messages import SIGNAL, answer_id
 from holdfast._engine.text import clipped, count, moment, shown
 from holdfast._engine.values.durations import as_text
+from holdfast._features.operator_side import Wait
 from holdfast._operator.explain.child_runs import about_children
-from holdfast._operator.explain.explanation import Case, Wait
+from holdfast._operator.explain.run_case import RunCase
 from holdfast._operator.read.answer_schema import type_in_words
 from holdfast._operator.read.message_views import did_not_fit, messages_of
 from holdfast._operator.read.question_views import QuestionView, questions
@@ -44,12 +45,12 @@ def _still_waits(record: Record) -> bool:
     return record.intent is None or record.intent.seq < record.begun.seq
 
 
-def taken_up(case: Case, by: str = "a worker") -> str:
+def taken_up(case: RunCase, by: str = "a worker") -> str:
     """Report when a run without an owner goes on."""
     return "when its script is run again" if case.is_block else f"when {by} takes it"
 
 
-def in_short(case: Case, *, nobody_has_it: bool) -> str:
+def in_short(case: RunCase, *, nobody_has_it: bool) -> str:
     """Describe in a few words what a run waits for, or what came and is not taken yet."""
     row = case.row
     if come := [_message_text(message) for message in come_for(case)]:
@@ -75,13 +76,13 @@ def in_short(case: Case, *, nobody_has_it: bool) -> str:
     return f"waits for {told}" + (f" until {until}" if until else "") if told else "waits"
 
 
-def needs_people(case: Case) -> bool:
+def needs_people(case: RunCase) -> bool:
     """Return whether a run that was given back while it waited still needs an answer or a signal, or has
     it and was not taken up since."""
     return _asked_for(case) is not None
 
 
-def _asked_for(case: Case) -> str | None:
+def _asked_for(case: RunCase) -> str | None:
     """Return what somebody is to give a run, in the form in which rows say it."""
     for _, begun in waiting(case.past):
         if begun.kind in _GIVEN:
@@ -92,7 +93,7 @@ def _asked_for(case: Case) -> str | None:
 _GIVEN = {Kind.QUESTION_ASKED: "answer", Kind.SIGNAL_AWAITED: "signal"}
 
 
-def come_for(case: Case) -> list[Message]:
+def come_for(case: RunCase) -> list[Message]:
     """Return what people have given a run that it waits for, and that it has not taken yet."""
     kept = case.store.inbox(case.row.run_no)
     asked = {it.name: answer_id(it.name, it.number) for it in case.store.questions(case.row.run_id)}
@@ -106,7 +107,7 @@ def come_for(case: Case) -> list[Message]:
     return come
 
 
-def is_spoken_to(case: Case) -> bool:
+def is_spoken_to(case: RunCase) -> bool:
     """Return whether a message has come that the run has not looked at: it wakes the run at once,
     whatever time it waits for (`is_due`)."""
     return bool(case.store.inbox(case.row.run_no, case.row.heard or 0))
@@ -123,7 +124,7 @@ def _message_text(message: Message) -> str:
     return f"{what} from {clipped(message.actor)}"
 
 
-def about_waits(case: Case) -> None:
+def about_waits(case: RunCase) -> None:
     """Explain what each line of a run waits for, and which command ends that."""
     open_ones = {it.step: it for it in questions(case.store, run_id=case.row.run_id, plain=True)}
     lines = waiting(case.past)
@@ -155,7 +156,7 @@ def about_end(record: Record) -> str | None:
     return None if error is None else f"{error['message']}."
 
 
-def _pause(case: Case, record: Record) -> None:
+def _pause(case: RunCase, record: Record) -> None:
     """A step that failed, and is tried again after a pause."""
     case.waits_for(Wait.RETRY)
     at_us = record.retry_at_us
@@ -171,7 +172,7 @@ def _pause(case: Case, record: Record) -> None:
 # -- one function per kind of wait -------------------------------------------------------------
 
 
-def _timer(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+def _timer(case: RunCase, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
     case.waits_for(Wait.SLEEP)
     until_us = facts(begun)["until_us"]
     left_us = until_us - case.now_us
@@ -181,7 +182,7 @@ def _timer(case: Case, record: Record, begun: Entry, _asked: QuestionView | None
     )
 
 
-def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+def _signal(case: RunCase, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
     case.waits_for(Wait.SIGNAL)
     said = facts(begun)
     case.said.known.append(
@@ -201,7 +202,7 @@ def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | Non
     )
 
 
-def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | None) -> None:
+def _question(case: RunCase, record: Record, begun: Entry, asked: QuestionView | None) -> None:
     said = facts(begun)
     if said["name"].startswith(APPROVE):
         _approval(case, record, begun, asked)
@@ -237,7 +238,7 @@ def _when_answered(said: dict[str, Any]) -> str:
     return f"Whether {whom} answers in time; at {moment(until_us)} the flow goes on without."
 
 
-def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | None) -> None:
+def _approval(case: RunCase, record: Record, begun: Entry, asked: QuestionView | None) -> None:
     case.waits_for(Wait.APPROVAL)
     said = facts(begun)
     whom = f" of {said['to']}" if "to" in said else ""
@@ -260,7 +261,7 @@ def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | No
     case.do("To refuse it (the flow gets Rejected):", refuse)
 
 
-def _child(case: Case, _record: Record, _begun: Entry, _asked: QuestionView | None) -> None:
+def _child(case: RunCase, _record: Record, _begun: Entry, _asked: QuestionView | None) -> None:
     case.waits_for(Wait.CHILD)  # All children are reported together: one cause may hold many.
 
 
@@ -269,7 +270,7 @@ def _until(said: dict[str, Any]) -> str:
     return "" if until_us is None else f", until {moment(until_us)}"
 
 
-_ABOUT: dict[Kind, Callable[[Case, Record, Entry, QuestionView | None], None]] = {
+_ABOUT: dict[Kind, Callable[[RunCase, Record, Entry, QuestionView | None], None]] = {
     Kind.TIMER_SET: _timer,
     Kind.SIGNAL_AWAITED: _signal,
     Kind.QUESTION_ASKED: _question,

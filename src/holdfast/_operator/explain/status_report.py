@@ -21,21 +21,20 @@ from holdfast._engine.journal.rows import KeyState, RunRow
 from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import superseded_by_resume
 from holdfast._engine.text import clipped, count, length, moment
-from holdfast._features.watchdog import store as watchdog
-from holdfast._features.watchdog.model import Finding, Found, Severity
-from holdfast._operator.explain import doubts, open_waits
-from holdfast._operator.explain.child_runs import about_parent
-from holdfast._operator.explain.exhausted_budgets import about_budget
-from holdfast._operator.explain.explanation import (
+from holdfast._features.operator_side import (
     ALL_IS_WELL,
     NOTHING_TO_DO,
     TO_SEE,
     Action,
-    Case,
     Explanation,
     Wait,
 )
+from holdfast._features.watchdog import store as watchdog
+from holdfast._features.watchdog.model import Finding, Found, Severity
+from holdfast._operator.explain import doubts, open_waits
+from holdfast._operator.explain.child_runs import about_parent
 from holdfast._operator.explain.held_reasons import held
+from holdfast._operator.explain.run_case import RunCase
 from holdfast._operator.explain.stop_requests import about_control, about_rollback, rolled_back
 from holdfast._operator.explain.stranded_runs import (
     about_queue,
@@ -43,6 +42,7 @@ from holdfast._operator.explain.stranded_runs import (
     who_goes_on,
     who_takes_it,
 )
+from holdfast._operator.read.feature_sides import SECTIONS
 from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import FLOW, failed_in, may_be_taken
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
@@ -69,12 +69,13 @@ def damaged(store: Store, row: RunRow, damage: Corrupt) -> Explanation:
 
 def explain_of(store: Store, row: RunRow, past: History, findings: list[Finding]) -> Explanation:
     """Explain a run whose history and findings were read before."""
-    case = Case(store, row, past)
+    case = RunCase(store, row, past)
     _STATUS[row.status](case)
     about_control(case)
     about_parent(case)
     about_rollback(case)
-    about_budget(case)
+    for section in SECTIONS:
+        section(case)
     about_fork(case)
     about_findings(case, findings)
     return _warned(store, case.said)
@@ -93,7 +94,7 @@ def _warned(store: Store, said: Explanation) -> Explanation:
 # -- one function per status -------------------------------------------------------------------
 
 
-def _queued(case: Case) -> None:
+def _queued(case: RunCase) -> None:
     row, said = case.row, case.said
     case.waits_for(Wait.QUEUE)
     if open_waits.needs_people(case):  # Its process ended while it waited, or it was given back.
@@ -114,7 +115,7 @@ def _queued(case: Case) -> None:
         who_takes_it(case)
 
 
-def _running(case: Case) -> None:
+def _running(case: RunCase) -> None:
     row, said = case.row, case.said
     owner = case.store.owner_name(row.owner)
     died = False
@@ -139,7 +140,7 @@ def _running(case: Case) -> None:
     who_goes_on(case)
 
 
-def _replayed_once_more(case: Case) -> None:
+def _replayed_once_more(case: RunCase) -> None:
     """Report that other code goes on by itself with a run that was held as diverged."""
     again, past = case.past.again, case.past
     if again is not None and past.last_seq <= again.seq + 1:
@@ -148,7 +149,7 @@ def _replayed_once_more(case: Case) -> None:
         )
 
 
-def _at_work(case: Case, owner: str) -> None:
+def _at_work(case: RunCase, owner: str) -> None:
     row, said = case.row, case.said
     said.case = f"{case.name} is being executed by {owner}."
     said.known.append(f"It last wrote to its journal {case.since(row.updated_us)}.")
@@ -160,7 +161,7 @@ def _at_work(case: Case, owner: str) -> None:
     case.do(TO_SEE if said.actions else NOTHING_TO_DO, case.cmd("show"))
 
 
-def _waiting(case: Case) -> None:
+def _waiting(case: RunCase) -> None:
     row, said = case.row, case.said
     nobody_has_it = row.owner is None or may_be_taken(case.store, row)
     key = doubts.key_waited_for(case.store, row)
@@ -182,7 +183,7 @@ def _waiting(case: Case) -> None:
         case.do(NOTHING_TO_DO, case.cmd("show"))
 
 
-def _for_a_key(case: Case, key: KeyState) -> None:
+def _for_a_key(case: RunCase, key: KeyState) -> None:
     case.waits_for(Wait.KEY)
     case.said.case = f"{case.name} waits for a business key that another call has."
     case.said.known += doubts.about_key(key)
@@ -193,7 +194,7 @@ def _for_a_key(case: Case, key: KeyState) -> None:
     case.do("To see the run that has it:", command("explain", key.run_id))
 
 
-def _completed(case: Case) -> None:
+def _completed(case: RunCase) -> None:
     row, said = case.row, case.said
     said.case = f"{case.name} completed{_degraded_note(row)}. {ALL_IS_WELL}"
     took = length((row.updated_us - row.created_us) / 1e6)
@@ -217,7 +218,7 @@ def _degraded_note(row: RunRow) -> str:
     return f", with {count(row.degraded, 'degraded step')}"
 
 
-def _failed(case: Case) -> None:
+def _failed(case: RunCase) -> None:
     past, said = case.past, case.said
     facts = {} if past.failed is None else facts_of(past.failed)
     error = facts.get("error", {})
@@ -260,7 +261,7 @@ def _raised_by_the_flow(past: History) -> str:
     )
 
 
-def _about_anew(case: Case, gone: list[Record]) -> None:
+def _about_anew(case: RunCase, gone: list[Record]) -> None:
     """Explain what is executed once more, and what never was and is only waited for again."""
     waited = [record for record in gone if not record.attempts and _begins_wait(record)]
     again = [record.key for record in gone if record not in waited]
@@ -280,7 +281,7 @@ def _begins_wait(record: Record) -> bool:
     return record.begun is not None and record.begun.kind in WAIT_BEGINS
 
 
-def _take_up(case: Case, unknown: list[Record]) -> None:
+def _take_up(case: RunCase, unknown: list[Record]) -> None:
     if not unknown and case.is_block:
         case.do("Remove the cause, then run your program again.")
         return
@@ -299,14 +300,14 @@ def _take_up(case: Case, unknown: list[Record]) -> None:
     case.goes_on_when_run("Then run your program again")
 
 
-def _cancelled(case: Case) -> None:
+def _cancelled(case: RunCase) -> None:
     case.said.case = f"{case.name} was cancelled{_by_whom(case)}, and that is final."
     case.said.known.append(f"It ended {case.since(case.row.updated_us)}.")
     case.progress()
     case.do("To do the work after all, start a new run under another id.")
 
 
-def _by_whom(case: Case) -> str:
+def _by_whom(case: RunCase) -> str:
     last = case.store.entry(case.row.run_no, case.row.last_seq)
     told = {} if last is None else facts_of(last)
     if not told.get("actor"):
@@ -336,7 +337,7 @@ def _damaged(row: RunRow, damage: Corrupt) -> Explanation:
     )
 
 
-_STATUS: dict[Status, Callable[[Case], None]] = {
+_STATUS: dict[Status, Callable[[RunCase], None]] = {
     Status.QUEUED: _queued,
     Status.RUNNING: _running,
     Status.WAITING: _waiting,
@@ -348,7 +349,7 @@ _STATUS: dict[Status, Callable[[Case], None]] = {
 }
 
 
-def about_fork(case: Case) -> None:
+def about_fork(case: RunCase) -> None:
     """Report the origin of a fork."""
     if case.row.origin is None:
         return
@@ -382,7 +383,7 @@ def about_fork(case: Case) -> None:
 # -- findings of the watchdog -------------------------------------------------------------------
 
 
-def about_findings(case: Case, found: list[Finding]) -> None:
+def about_findings(case: RunCase, found: list[Finding]) -> None:
     """Explain the run's open findings, and what the watchdog did about them."""
     known = {action.command for action in case.said.actions}
     told: list[str] = []
@@ -403,7 +404,7 @@ def about_findings(case: Case, found: list[Finding]) -> None:
         _not_all_is_well(case, ", ".join(dict.fromkeys(told)))
 
 
-def _hangs(case: Case, finding: Finding) -> None:
+def _hangs(case: RunCase, finding: Finding) -> None:
     """Explain how a step that will never end is ended, and what that causes."""
     if not watchdog.is_at_work(case.store, case.row):
         return
@@ -431,13 +432,13 @@ def _did(finding: Finding) -> str:
     return f" Noted {moment(at_us)}" + (f" ({finding.did})." if finding.did else ".")
 
 
-def _not_known(case: Case, kind: Found) -> None:
+def _not_known(case: RunCase, kind: Found) -> None:
     nobody_has_it = case.row.owner is None and kind is Found.STUCK
     if not nobody_has_it and _OPEN[kind] not in case.said.unknown:
         case.said.unknown.append(_OPEN[kind])
 
 
-def _not_all_is_well(case: Case, names: str) -> None:
+def _not_all_is_well(case: RunCase, names: str) -> None:
     """Say it first, for a reader of one line."""
     said = case.said
     said.case = said.case.removesuffix(ALL_IS_WELL).rstrip(" .")

@@ -11,13 +11,14 @@ from holdfast._engine.decisions.resume import facts_of, held_facts
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
 from holdfast._engine.text import clipped, moment
+from holdfast._features.operator_side import ALL_IS_WELL, Action, Wait
 from holdfast._features.rollback.model import Effect, Fate, effects_to_undo, wanted
-from holdfast._operator.explain.explanation import ALL_IS_WELL, Action, Case, Wait
+from holdfast._operator.explain.run_case import RunCase
 from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import pending_stop, us
 
 
-def about_control(case: Case) -> None:
+def about_control(case: RunCase) -> None:
     """Name the actor that wants the run stopped, and the time limit."""
     asked = requested(case.past)
     if asked is not None:
@@ -37,7 +38,7 @@ def about_control(case: Case) -> None:
         case.said.known.append(f"Its deadline is {moment(until_us)}: {passed} it is cancelled.")
 
 
-def _about_request(case: Case) -> None:
+def _about_request(case: RunCase) -> None:
     """Explain what was asked of the run's owner, and is not carried out yet."""
     asked = pending_stop(case.store, case.row)
     if asked is None:
@@ -52,7 +53,7 @@ def _about_request(case: Case) -> None:
     )
 
 
-def rolled_back(case: Case) -> None:
+def rolled_back(case: RunCase) -> None:
     """Explain a run that was rolled back."""
     said = case.said
     said.case = f"{case.name} was rolled back, and that is final."
@@ -69,7 +70,7 @@ def rolled_back(case: Case) -> None:
     case.do("To do the work after all, start a new run under another id.")
 
 
-def about_rollback(case: Case) -> None:
+def about_rollback(case: RunCase) -> None:
     """Add what there is to say of a rollback that was asked for and has not ended."""
     if case.row.status is Status.ROLLED_BACK:
         return
@@ -112,7 +113,7 @@ def _in_a_rollback(action: Action) -> Action:
     return Action(meaning, action.command)
 
 
-def _cannot_be_undone(case: Case, to: str | None) -> None:
+def _cannot_be_undone(case: RunCase, to: str | None) -> None:
     """The rollback was held because something cannot be undone that nobody has confirmed."""
     held = held_facts(case.past)
     case.said.case = f"{case.name} is paused: {held.get('detail', '')}."
@@ -122,7 +123,7 @@ def _cannot_be_undone(case: Case, to: str | None) -> None:
         case.said.actions.insert(0, Action("Leave it as it is, and undo the rest:", sure))
 
 
-def _was_rolled_back_to_a_step(case: Case) -> None:
+def _was_rolled_back_to_a_step(case: RunCase) -> None:
     held = held_facts(case.past)
     if case.row.status is Status.HELD and "rolled back to" in str(held.get("detail", "")):
         case.said.case = f"{case.name} is paused: {held['detail']}."
@@ -137,5 +138,5 @@ def _who(actor: str, reason: str) -> str:
     return f"{by} asked for it{because}."
 
 
-def _ended(case: Case) -> str:
+def _ended(case: RunCase) -> str:
     return case.since(case.row.updated_us)

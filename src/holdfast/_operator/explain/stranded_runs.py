@@ -10,15 +10,16 @@ from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.fold import DOES_NOT_FIT
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.text import count, length
-from holdfast._operator.explain.explanation import ALL_IS_WELL, Case
+from holdfast._features.operator_side import ALL_IS_WELL
 from holdfast._operator.explain.held_reasons import confirms, may_be_accepted
+from holdfast._operator.explain.run_case import RunCase
 from holdfast._operator.read import queue_views
 from holdfast._stores.claim_rules import DEFAULT_QUEUE, queue_of
 
 BLOCK = "It is a block of a script: no worker takes it, and only that script goes on with it."
 
 
-def nobody_executes(case: Case) -> bool:
+def nobody_executes(case: RunCase) -> bool:
     """Report if there are workers and none of them would take this run, though one should."""
     row, alive = case.row, queue_views.workers(case.store)
     if case.is_block or not alive or any(worker.executes(row) for worker in alive):
@@ -46,7 +47,7 @@ def nobody_executes(case: Case) -> bool:
     return True
 
 
-def given_back_as_unfit(case: Case) -> bool:
+def given_back_as_unfit(case: RunCase) -> bool:
     """Report if code of another version could not replay a run and released it."""
     row, past, said = case.row, case.past, case.said
     notes = {code: facts(it) for code, it in past.unfit.items() if DOES_NOT_FIT in it.body}
@@ -87,7 +88,7 @@ def given_back_as_unfit(case: Case) -> bool:
     return True
 
 
-def about_queue(case: Case) -> None:
+def about_queue(case: RunCase) -> None:
     """Explain why a run stays in its queue; a block is in none."""
     if case.is_block:
         return
@@ -97,7 +98,7 @@ def about_queue(case: Case) -> None:
             _about_limits(case, queue)
 
 
-def _about_limits(case: Case, queue: queue_views.QueueView) -> None:
+def _about_limits(case: RunCase, queue: queue_views.QueueView) -> None:
     known, name = case.said.known, queue.name
     if queue.ready > 1:
         oldest = (
@@ -129,7 +130,7 @@ def _about_limits(case: Case, queue: queue_views.QueueView) -> None:
             known.append(f"Its queue, {name}, allows {count(number, 'run')} {words}.")
 
 
-def who_takes_it(case: Case) -> None:
+def who_takes_it(case: RunCase) -> None:
     """Report what would take a run without an owner: a worker, when it is due; else what to start."""
     if case.is_block:
         case.said.known.append(BLOCK)
@@ -159,7 +160,7 @@ def who_takes_it(case: Case) -> None:
         case.do("To start a worker, which takes it when it is due:", _worker(case))
 
 
-def who_goes_on(case: Case) -> None:
+def who_goes_on(case: RunCase) -> None:
     """Report what goes on with a run whose process has died: a worker, if it was submitted to one."""
     if nobody_executes(case) or not _was_submitted(case):
         case.goes_on_when_run("Run your program again (it goes on where it stopped)")
@@ -173,7 +174,7 @@ def who_goes_on(case: Case) -> None:
     case.goes_on_when_run("Or execute it here", ":")
 
 
-def _was_submitted(case: Case) -> bool:
+def _was_submitted(case: RunCase) -> bool:
     """Return whether a run was submitted for any worker, and not started by its caller's process."""
     if case.is_block:
         return False
@@ -182,12 +183,12 @@ def _was_submitted(case: Case) -> bool:
     return second is None or not begun or facts(second)["why"] != "started"
 
 
-def _worker(case: Case) -> str:
+def _worker(case: RunCase) -> str:
     name = queue_of(case.row)
     return command("worker", "MODULE", *(() if name == DEFAULT_QUEUE else ("--queue", name)))
 
 
-def _about_places(case: Case, takers: list[queue_views.WorkerView]) -> None:
+def _about_places(case: RunCase, takers: list[queue_views.WorkerView]) -> None:
     places = sum(worker.concurrency for worker in takers)
     who = "1 worker that would take it is" if len(takers) == 1 else None
     who = who or f"{len(takers)} workers that would take it are"

@@ -23,10 +23,10 @@ from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.journal.step_keys import is_undo
 from holdfast._engine.values.masks import masked
 from holdfast._engine.values.moments import at
+from holdfast._features.budgets.operator import BudgetView, budget_of, held_detail
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Found
 from holdfast._operator.read import relatives
-from holdfast._operator.read.budget_views import BudgetView, budget_of, held_detail
 from holdfast._operator.read.entry_views import EntryView, outside
 from holdfast._operator.read.message_views import SignalView, messages_of, waiting_for
 from holdfast._operator.read.readable_values import Reader

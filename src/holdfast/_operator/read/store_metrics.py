@@ -37,7 +37,7 @@ HELD_MAX = 2000
 """How many held runs are counted by their reason."""
 QUESTIONS_MAX = 10_000
 FINDINGS_EVERY_S = 5.0
-FINDINGS_BUDGET_S = 0.05
+FINDINGS_TIME_S = 0.05
 """How often runs are looked at for findings, and for how long at one time."""
 RECENT = "5m"
 """Over which time the figures are that processes have written to the store."""
@@ -195,7 +195,7 @@ class Round:
         """Look at some more runs, unless that was done a moment ago."""
         if time.monotonic() - self._turn_s < FINDINGS_EVERY_S:
             return
-        ends_s = time.monotonic() + FINDINGS_BUDGET_S
+        ends_s = time.monotonic() + FINDINGS_TIME_S
         rows, self._rows = self._rows, None  # If the list cannot be read, it begins again.
         if rows is None:
             rows = watchdog.open_rows(self._store)

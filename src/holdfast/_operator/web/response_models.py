@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast._features.drift.comparison import ResumePreview
+from holdfast._features.operator_side import Explanation
 from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.fork import ForkPreview
 from holdfast._operator.act.queue_admin import Resumed
@@ -16,7 +17,6 @@ from holdfast._operator.act.run_rollback import RollbackPreview
 from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.explain.causes import Cause
 from holdfast._operator.explain.doubts import DoubtView
-from holdfast._operator.explain.explanation import Explanation
 from holdfast._operator.read.question_views import QuestionView, Unreadable
 from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._operator.read.run_views import RunSummary, RunView

@@ -824,7 +824,7 @@ export interface Unreadable {
   error: string;
 }
 
-/** What a run may wait for. */
+/** The things that a run may wait for. */
 export type Wait = "answer" | "approval" | "child" | "deadline" | "key" | "queue" | "retry" | "signal" | "sleep";
 
 /** A worker that is alive, as it last said. */

@@ -1,20 +1,26 @@
-"""The structure of an explanation, and the sentences that all explanations share."""
+"""The seams at which features meet the operator side, and the explanation that they add to.
+
+The operator side names no feature where it explains runs and reads figures: it calls what `SIDES` of
+`_operator/read/feature_sides.py` has. A feature is one `OperatorSide` there, made in its `operator.py`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast._engine.command_lines import command
 from holdfast._engine.journal.history import History
+from holdfast._engine.journal.lifecycle import HeldReason
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
 from holdfast._engine.text import ago, moment, visible
-from holdfast._operator.explain import doubts
-from holdfast._operator.read.step_views import counts_of, running_of
 from holdfast._stores.contract import Store
 
 WIDTH_CHARS = 79
@@ -26,7 +32,7 @@ _NO_BREAK = "\u00a0"
 
 
 class Wait(StrEnum):
-    """What a run may wait for."""
+    """The things that a run may wait for."""
 
     SLEEP = "sleep"
     RETRY = "retry"
@@ -61,7 +67,7 @@ class Explanation(msgspec.Struct):
     warning: str | None = None
     """Said of the store as a whole, before everything else."""
     waits: list[Wait] = []
-    """What it waits for, by kind."""
+    """The things that it waits for, by kind."""
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -96,7 +102,7 @@ def _wrapped(text: str, mark: str) -> list[str]:
 
 
 class Case:
-    """All that an explanation is made from."""
+    """A run to explain, and the explanation as far as it is written."""
 
     def __init__(self, store: Store, row: RunRow, past: History) -> None:
         self.store = store
@@ -127,53 +133,41 @@ class Case:
         else:
             self.do(meaning + otherwise, run_command(self.row))
 
-    def progress(self) -> None:
-        """Add the progress, and that nothing recorded is executed again."""
-        counts = counts_of(self.past)
-        steps = "1 step has" if counts.done == 1 else f"{counts.done:,} steps have"
-        if not counts.done:
-            self.said.known.append("No step has a recorded outcome yet.")
-        elif counts.left_behind:
-            self.said.known.append(
-                f"{steps} a recorded outcome; {counts.left_behind:,} of an earlier generation will be "
-                "executed again."
-            )
-        else:
-            self.said.known.append(f"{steps} a recorded outcome, and will not be executed again.")
-
     def since(self, at_us: int) -> str:
         return f"{ago(at_us, self.now_us)} ({moment(at_us)})"
-
-    def where(self) -> None:
-        """Report the current step."""
-        step = self.row.current_step
-        if step is not None:
-            record = self.past.records.get(step)
-            again = record is not None and record.attempts > 1
-            tries = f", attempt {record.attempts}" if record is not None and again else ""
-            self.said.known.append(f"The last step that wrote to its journal is {step}{tries}.")
-
-    def at_work(self) -> None:
-        """Report the steps at work, as far as the journal says."""
-        running = running_of(self.past)
-        for step in running:
-            since = self.since(round(step.since.timestamp() * 1e6))
-            tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
-            self.said.known.append(f"{step.key} is being executed{tries}, since {since}.")
-        if not running:
-            self.where()
-
-    def open_effects(self, *, owner_died: bool = False) -> None:
-        """Report the effects that a crash has left open, and what will be done about each."""
-        for record in self.past.open_doubts():
-            self.said.known += doubts.about_effect(
-                self.store, self.row, record, self.now_us, owner_died=owner_died
-            )
-            self.said.unknown.append(
-                f"Whether {record.key} happened. {doubts.what_will_be_done(record)}"
-            )
 
 
 def run_command(row: RunRow) -> str:
     """Return the command that executes a run, with the module left for the reader to fill in."""
     return command("run", f"MODULE:{row.flow}", row.run_id)
+
+
+class HeldRun(Protocol):
+    """A held run, as its row and its journal say."""
+
+    row: RunRow
+    facts: dict[str, Any]
+    """The entry that held it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Holds:
+    """The explanation of runs that a feature holds for one reason."""
+
+    explain: Callable[[Case], None]
+    """Explain one of them; its progress is explained before."""
+    shared: Callable[[Store, RunRow], tuple[str, Any] | None]
+    """(store, row): the cause that a run shares with others, by its name; None: it has its own."""
+    cause: Callable[[Store, Any, Sequence[HeldRun]], tuple[str, list[Action]]]
+    """(store, shared cause, runs that it holds): the cause in words, and what frees all of them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OperatorSide:
+    """The parts that a feature adds to the operator side; each is optional."""
+
+    name: str
+    explain: Callable[[Case], None] | None = None
+    """The section of a run's explanation."""
+    holds: Mapping[HeldReason, Holds] = dataclasses.field(default_factory=dict[HeldReason, Holds])
+    """The explanations of the runs that the feature holds, by their reason."""

@@ -1,0 +1,11 @@
+"""The features' parts of the operator side: one static tuple, sorted by seam. A new feature adds its line."""
+
+from __future__ import annotations
+
+from holdfast._features.budgets.operator import OPERATOR_SIDE as BUDGETS
+
+SIDES = (BUDGETS,)
+"""In the order in which explanations have their sections."""
+
+SECTIONS = tuple(it.explain for it in SIDES if it.explain)
+HOLDS = {reason: holds for it in SIDES for reason, holds in it.holds.items()}
