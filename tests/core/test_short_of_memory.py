@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from holdfast._engine.values.chunks import Values
-from holdfast._operator.read.readable_values import Readable
+from holdfast._stores.readable_values import Readable
 from holdfast.errors import RunDeleted, StoreFailed
 
 READS = """

@@ -19,6 +19,8 @@ from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Memo, Message, Write
 from holdfast._features.alerts import alerter
+from holdfast._features.memory.operator import MEMOS_PAGE, copy_memories
+from holdfast._features.schedules.operator import copy_schedules
 from holdfast._features.watchdog import watchdog_loop
 from holdfast._operator.act import store_move
 from holdfast._operator.act.store_move import Fate, Moved
@@ -579,13 +581,13 @@ def test_a_schedule_ticks_in_one_store_only(pair: Pair) -> None:
     here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 100), None)
     here.put_schedule(ScheduleRow("resting", "cp-report", "{}", 200, paused=True), None)
 
-    assert sorted(store_move.copy_schedules(here, there)) == ["resting", "ticking"]
+    assert sorted(copy_schedules(here, there)) == ["resting", "ticking"]
 
     # Pausing moves the cursor: a worker that is just ticking must not undo it.
     assert schedules(here) == {"ticking": (101, True), "resting": (200, True)}
     assert schedules(there) == {"ticking": (101, False), "resting": (200, True)}
     assert not here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 150), 100)
-    assert list(store_move.copy_schedules(here, there)) == []
+    assert list(copy_schedules(here, there)) == []
 
 
 @pytest.mark.parametrize("dies", range(3))
@@ -610,11 +612,11 @@ def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
         for kept in (here, there):
             patch.setattr(kept, "put_schedule", mortal(kept.put_schedule))
         with pytest.raises(Died):
-            list(store_move.copy_schedules(here, there))
+            list(copy_schedules(here, there))
 
     ticking = [s for kept in (here, there) for s in schedules(kept).values() if not s[1]]
     assert len(ticking) <= 1
-    list(store_move.copy_schedules(here, there))
+    list(copy_schedules(here, there))
     assert schedules(here) == {"ticking": (101, True)}
     assert schedules(there) == {"ticking": (101, False)}
 
@@ -624,18 +626,18 @@ def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
 
 def remembered(pair: Pair, *, dry_run: bool = False) -> dict[str, tuple[int, int, list[str]]]:
     here, there = pair.source._backend, pair.target._backend
-    found = store_move.copy_memories(here, there, dry_run=dry_run)
+    found = copy_memories(here, there, dry_run=dry_run)
     return {one.space: (one.copied, one.there, one.left) for one in found}
 
 
 def test_values_of_memories_come_along_once(pair: Pair) -> None:
     here, there = pair.source.memory("customers"), pair.target.memory("customers")
-    for number in range(store_move.MEMOS_PAGE + 3):
+    for number in range(MEMOS_PAGE + 3):
         here.set(f"c-{number:03}", {"number": number})
     here.set("soon", "over", ttl="1d")
     here.set("gone", 1)
     here.delete("gone")
-    total = store_move.MEMOS_PAGE + 4
+    total = MEMOS_PAGE + 4
 
     assert remembered(pair, dry_run=True) == {"customers": (total, 0, [])}
     assert there.items() == []

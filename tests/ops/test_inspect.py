@@ -18,9 +18,9 @@ from holdfast._engine.values.class_registry import Known
 from holdfast._operator.act import run_decisions
 from holdfast._operator.cli.tables import status_told
 from holdfast._operator.read import run_views
-from holdfast._operator.read.readable_values import readable
 from holdfast._operator.read.step_views import ErrorView
 from holdfast._stores.contract import Query, Store
+from holdfast._stores.readable_values import readable
 from holdfast.errors import Corrupt, RunNotFound
 from tests.model.memory_store import MemoryStore
 from tests.ops.conftest import Clock

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from holdfast._features.drift.comparison import ResumePreview
     from holdfast._features.operator_side import Explanation
+    from holdfast._features.schedules.operator import ScheduleView
     from holdfast._features.watchdog.model import Finding
     from holdfast._operator.act.run_files import Imported, Written
-    from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._operator.read.entry_views import EntryView
     from holdfast._operator.read.question_views import QuestionView
     from holdfast._operator.read.queue_views import QueueView, WorkerView
@@ -205,7 +205,7 @@ class Store(Acting):
 
     def schedules(self) -> ScheduleViews:
         """Return all schedules, by name: when they are due next, what became of the last run."""
-        from holdfast._operator.act import schedule_admin
+        from holdfast._features.schedules import operator as schedule_admin
 
         return schedule_admin.schedules(self._backend)
 

@@ -24,12 +24,12 @@ from holdfast.errors import ConfirmationRequired, UsageError
 if TYPE_CHECKING:
     from holdfast._engine.decisions.action_result import Answer
     from holdfast._engine.decisions.control import Stopped
+    from holdfast._features.schedules.operator import ScheduleView
     from holdfast._operator.act.fork import Fork, ForkPreview
     from holdfast._operator.act.garbage_collection import Collected
     from holdfast._operator.act.message_actions import Answered, Sent
     from holdfast._operator.act.queue_admin import Resumed
     from holdfast._operator.act.run_rollback import RollbackPreview
-    from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._stores.contract import Store as Kept
 
 
@@ -507,7 +507,7 @@ class Acting:
         self, name: Annotated[Id, says("The schedule.")], *, actor: str | None = None
     ) -> ScheduleView:
         """Pause a schedule: it starts no more runs."""
-        from holdfast._operator.act import schedule_admin
+        from holdfast._features.schedules import operator as schedule_admin
 
         who = actor_or_user(actor)
         return schedule_admin.set_schedule(self._backend, name, paused=True, actor=who)
@@ -517,7 +517,7 @@ class Acting:
         self, name: Annotated[Id, says("The schedule.")], *, actor: str | None = None
     ) -> ScheduleView:
         """Resume a schedule; its catch-up decides about missed times."""
-        from holdfast._operator.act import schedule_admin
+        from holdfast._features.schedules import operator as schedule_admin
 
         who = actor_or_user(actor)
         return schedule_admin.set_schedule(self._backend, name, paused=False, actor=who)

@@ -25,10 +25,10 @@ from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_keys import check_run_id
 from holdfast._engine.values.opaque_values import LenientValues, has_strangers
 from holdfast._engine.values.redactor import Redact
-from holdfast._operator.read.readable_values import readable
 from holdfast._stores import lineage
 from holdfast._stores.contract import NewRun, Store
 from holdfast._stores.lookups import existing_row
+from holdfast._stores.readable_values import readable
 from holdfast.errors import (
     ClassChanged,
     ConfirmationRequired,

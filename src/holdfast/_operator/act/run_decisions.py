@@ -39,10 +39,10 @@ from holdfast._engine.values.node_writer import is_plain
 from holdfast._engine.values.secrets import masked_value
 from holdfast._operator.act import cancellation
 from holdfast._operator.read.answer_schema import misfit, type_in_words
-from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import fold, may_be_taken
 from holdfast._stores.contract import Committed, Fenced, Posted, Store
 from holdfast._stores.lookups import existing_row
+from holdfast._stores.readable_values import Reader
 from holdfast.errors import RunBusy, StaleView, UsageError
 
 Decision = Done[Any] | NotDone | Failed

@@ -13,14 +13,6 @@ after 1, or in the target before 2. A run that is over keeps its state in 1: its
 could be rolled back.
 
 The way back is a person's decision: `holdfast resume RUN_ID --confirm` in the source.
-
-A schedule must tick in one store only. It is written to the target first, paused, with a cursor that
-marks it as being moved; then it is paused in the source; then it gets its cursor in the target, and
-ticks there if it did before. If the process is killed in between, the next copy continues from there.
-
-A memory is not held in the source, so nothing in the target is overwritten: an equal or newer value
-stays, and a value that is newer in the source is reported. Values of workers (alerts, the audit log,
-limits that flows declare) are not copied.
 """
 
 from __future__ import annotations
@@ -35,12 +27,11 @@ from holdfast._engine.decisions.moved_runs import COPIED_TO, before_copy, may_be
 from holdfast._engine.decisions.resume import doubts_of_the_dead, draft, moved_to
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
-from holdfast._engine.journal.rows import Lease, Memo, RunRow, Write
-from holdfast._operator.act import memory_admin
+from holdfast._engine.journal.rows import Lease, RunRow, Write
 from holdfast._operator.read.run_views import fold
 from holdfast._stores import lineage
 from holdfast._stores.addresses import shown
-from holdfast._stores.contract import Committed, Limits, Query, ScheduleRow, Store, WholeRun
+from holdfast._stores.contract import Committed, Limits, Query, Store, WholeRun
 from holdfast.errors import Corrupt, RunConflict, RunDeleted, StoreError, StoreLostData, UsageError
 
 PAGE = 500
@@ -381,12 +372,7 @@ def missing_origin(source: Store, target: Store, row: RunRow) -> str | None:
     return None
 
 
-# -- limits of queues, and schedules ------------------------------------------------------------
-
-
-ON_ITS_WAY, PAUSED_ON_ITS_WAY = -1, -2
-"""Cursors of a schedule that is being moved: it ticked in the source, or was paused there."""
-SCHEDULE_TRIES = 100
+# -- limits of queues ---------------------------------------------------------------------------
 
 
 def copy_limits(source: Store, target: Store, *, dry_run: bool = False) -> Iterator[str]:
@@ -398,111 +384,3 @@ def copy_limits(source: Store, target: Store, *, dry_run: bool = False) -> Itera
             if not dry_run:
                 target.set_limits(limits)
             yield name
-
-
-def copy_schedules(source: Store, target: Store, *, dry_run: bool = False) -> Iterator[str]:
-    """Move the schedules; yields the names of those that were moved now."""
-    known = {row.name: row for row in target.schedules()}
-    for row in source.schedules():
-        there = known.get(row.name)
-        if there is not None and there.cursor_us >= 0:
-            if not dry_run:
-                _pause(source, row.name)
-            continue
-        if not dry_run:
-            _move(source, target, row, there)
-        yield row.name
-
-
-def _move(source: Store, target: Store, row: ScheduleRow, there: ScheduleRow | None) -> None:
-    if there is None:
-        marker = PAUSED_ON_ITS_WAY if row.paused else ON_ITS_WAY
-        there = msgspec.structs.replace(row, cursor_us=marker, paused=True)
-        if not target.put_schedule(there, None):
-            return  # Somebody else moves it, or declared it there just now.
-    here = _pause(source, row.name) or row
-    paused = there.cursor_us == PAUSED_ON_ITS_WAY
-    arrived = msgspec.structs.replace(here, paused=paused)
-    target.put_schedule(arrived, there.cursor_us)
-
-
-def _pause(source: Store, name: str) -> ScheduleRow | None:
-    """Pause a schedule in the source; returns it as it stands then."""
-    for _ in range(SCHEDULE_TRIES):
-        row = next((row for row in source.schedules() if row.name == name), None)
-        if row is None or row.paused:
-            return row
-        # A worker that has read it as it was must not write it back (see schedules.set_schedule).
-        paused = msgspec.structs.replace(row, paused=True, cursor_us=row.cursor_us + 1)
-        if source.put_schedule(paused, row.cursor_us):
-            return paused
-    return None
-
-
-# -- memories -----------------------------------------------------------------------------------
-
-
-MEMOS_PAGE = 50
-
-
-class Remembered(msgspec.Struct):
-    """What became of the values of one memory."""
-
-    space: str
-    copied: int = 0
-    there: int = 0
-    """The same there, or written there later."""
-    left: list[str] = []
-    """Keys that the target has with other values, though they were written later in the source."""
-
-
-def copy_memories(source: Store, target: Store, *, dry_run: bool = False) -> Iterator[Remembered]:
-    """Copy the values of all memories of users, and say of each memory what became of it."""
-    for space in memory_admin.memories(source):
-        yield _copied(source, target, space, dry_run=dry_run)
-
-
-def _copied(source: Store, target: Store, space: str, *, dry_run: bool) -> Remembered:
-    result, after = Remembered(space), ""
-    while page := source.memos(space, "", after, MEMOS_PAGE):
-        after = page[-1].key
-        missing = _missing(target, page, result)
-        result.copied += len(missing)
-        if missing and not dry_run:
-            _write(target, missing)
-    return result
-
-
-def _missing(target: Store, page: list[Memo], result: Remembered) -> list[Memo]:
-    """Return the values that the target does not have; counts the others."""
-    missing: list[Memo] = []
-    for memo in page:
-        there = target.memo(memo.space, memo.key)
-        if there is None:
-            missing.append(memo)
-        elif _same(memo, there) or there.updated_us >= memo.updated_us:
-            result.there += 1
-        else:
-            result.left.append(memo.key)
-    return missing
-
-
-def _write(target: Store, missing: list[Memo]) -> None:
-    """Write values where there are none, and read them again."""
-    new = [msgspec.structs.replace(memo, expected=0) for memo in missing]
-    if not target.put_memos(new, new):
-        raise StoreError(
-            f"{target.url}: memory {missing[0].space!r} was written to meanwhile; stop what writes "
-            "there, and give the same command again"
-        )
-    for memo in missing:
-        there = target.memo(memo.space, memo.key)
-        over = memo.expires_us is not None and memo.expires_us <= target.now_us()
-        if not over and (there is None or not _same(memo, there)):
-            raise StoreError(
-                f"{target.url}: {memo.key!r} of memory {memo.space!r} was written and has another value"
-            )
-
-
-def _same(here: Memo, there: Memo) -> bool:
-    return (here.value, here.expires_us) == (there.value, there.expires_us)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from holdfast._engine.text import shown
-from holdfast._operator.act import memory_admin
+from holdfast._features.memory import operator as memory_admin
 from holdfast._operator.cli.decision_commands import parsed
 from holdfast._operator.cli.exit_codes import BUSY, NOT_FOUND, OK
 from holdfast._operator.cli.session import DurationType, Session, command, subgroup

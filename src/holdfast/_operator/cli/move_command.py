@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import click
 
 from holdfast._engine.text import count
+from holdfast._features.memory.operator import Remembered, copy_memories
+from holdfast._features.schedules.operator import copy_schedules
 from holdfast._operator.act import store_move
-from holdfast._operator.act.store_move import Fate, Moved, Remembered
+from holdfast._operator.act.store_move import Fate, Moved
 from holdfast._operator.cli.exit_codes import BUSY, DAMAGED, ERROR, NOT_FOUND, OK
 from holdfast._operator.cli.session import Session, command, open_store
 from holdfast._stores.addresses import NoStore
@@ -93,8 +95,8 @@ def _moving(
             result.left.append(one)
     if not runs:
         result.queues = list(store_move.copy_limits(here, there, dry_run=dry_run))
-        result.schedules = list(store_move.copy_schedules(here, there, dry_run=dry_run))
-        result.memories = list(store_move.copy_memories(here, there, dry_run=dry_run))
+        result.schedules = list(copy_schedules(here, there, dry_run=dry_run))
+        result.memories = list(copy_memories(here, there, dry_run=dry_run))
     return result
 
 

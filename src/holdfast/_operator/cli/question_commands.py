@@ -15,10 +15,11 @@ from holdfast._operator.act import message_actions
 from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block
 from holdfast._operator.cli.session import Session, command, takes
 from holdfast._operator.explain.open_waits import other_names, similar_questions
-from holdfast._operator.read import question_views, readable_values
+from holdfast._operator.read import question_views
 from holdfast._operator.read.answer_schema import misfit, type_in_words, wants_text
 from holdfast._operator.read.question_views import QuestionView
 from holdfast._operator.read.run_views import RunView
+from holdfast._stores import readable_values
 from holdfast._stores.addresses import NoStore
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import UsageError

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.text import count, length
-from holdfast._operator.act import schedule_admin
-from holdfast._operator.act.schedule_admin import ScheduleView
+from holdfast._features.schedules import operator as schedule_admin
+from holdfast._features.schedules.operator import ScheduleView
 from holdfast._operator.cli.session import Session, command, subgroup, takes
 from holdfast._operator.cli.tables import STYLES, cell, table
 from holdfast._operator.read import queue_views

@@ -20,13 +20,13 @@ from holdfast._engine.scripts.doubt import DOUBTS
 from holdfast._engine.scripts.doubt_policies import KEY_TTL_S, may_send
 from holdfast._engine.text import ago, clipped, length, moment, visible
 from holdfast._engine.values.moments import at
-from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import type_in_words
 from holdfast._operator.read.question_views import Unreadable
-from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import fold
 from holdfast._operator.read.step_views import error_of
+from holdfast._stores import readable_values
 from holdfast._stores.contract import Query, Store
+from holdfast._stores.readable_values import Reader
 from holdfast.errors import Corrupt
 
 _WILL = {

@@ -11,8 +11,8 @@ from holdfast._engine.journal.entries import VALUES, Entry, Kind
 from holdfast._engine.journal.fork_history import Facts
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.values.moments import at
-from holdfast._operator.read.readable_values import Reader
 from holdfast._stores.contract import Store
+from holdfast._stores.readable_values import Reader
 
 
 class EntryView:

@@ -15,8 +15,8 @@ from holdfast._engine.journal.step_record import facts
 from holdfast._engine.scripts.inbox_messages import ANSWER, SIGNAL
 from holdfast._engine.text import moment, shown
 from holdfast._engine.values.moments import at
-from holdfast._operator.read.readable_values import Reader
 from holdfast._stores.contract import Store
+from holdfast._stores.readable_values import Reader
 from holdfast.errors import Corrupt
 
 

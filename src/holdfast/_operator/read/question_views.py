@@ -16,13 +16,13 @@ from holdfast._engine.journal.rows import Question, RunRow
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.scripts.inbox_messages import answer_id
 from holdfast._engine.values.moments import at
-from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import placeholder
 from holdfast._operator.read.message_views import did_not_fit, messages_of
-from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import Page, fold, wrong_cursor
+from holdfast._stores import readable_values
 from holdfast._stores.contract import Store
 from holdfast._stores.lookups import existing_row
+from holdfast._stores.readable_values import Reader
 from holdfast.errors import Corrupt
 
 LISTED = 10_000

@@ -29,7 +29,6 @@ from holdfast._features.watchdog.model import Found
 from holdfast._operator.read import relatives
 from holdfast._operator.read.entry_views import EntryView, outside
 from holdfast._operator.read.message_views import SignalView, messages_of, waiting_for
-from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.relatives import ChildView, children_of, deadline_us
 from holdfast._operator.read.step_views import (
     ErrorView,
@@ -45,6 +44,7 @@ from holdfast._stores import lineage
 from holdfast._stores.addresses import place
 from holdfast._stores.contract import Damage, Progress, Query, Store, no_progress
 from holdfast._stores.lookups import existing_row
+from holdfast._stores.readable_values import Reader
 from holdfast.errors import Corrupt, RunNotFound, UsageError
 
 T = TypeVar("T")

@@ -21,10 +21,10 @@ from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.moments import at
-from holdfast._operator.read.readable_values import Reader
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
 from holdfast._stores.lookups import existing_row
+from holdfast._stores.readable_values import Reader
 from holdfast.errors import UsageError
 
 # -- what changed between two values ------------------------------------------------------------

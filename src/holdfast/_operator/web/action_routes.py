@@ -18,10 +18,10 @@ from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import superseded_by_resume
 from holdfast._engine.text import visible
+from holdfast._features.schedules.operator import ScheduleView
 from holdfast._operator.act import message_actions
 from holdfast._operator.act.fork import Fork
 from holdfast._operator.act.queue_admin import Resumed
-from holdfast._operator.act.schedule_admin import ScheduleView
 from holdfast._operator.explain.open_waits import expected
 from holdfast._operator.read import queue_views, relatives, run_views
 from holdfast._operator.web import request_models, response_models

@@ -14,8 +14,9 @@ from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.telemetry.trace_ids import trace_id_of
 from holdfast._engine.values.durations import micros
 from holdfast._engine.values.moments import at
+from holdfast._features.schedules import operator as schedule_admin
 from holdfast._features.watchdog import store as watchdog
-from holdfast._operator.act import fork as forks, run_rollback, schedule_admin
+from holdfast._operator.act import fork as forks, run_rollback
 from holdfast._operator.explain import (
     causes,
     doctor,
