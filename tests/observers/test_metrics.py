@@ -13,9 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast import Retry, ask, effect, flow, step
+from holdfast._engine.telemetry.metric_families import Family
 from holdfast._features.measures.runtime import measuring
+from holdfast._features.watchdog import operator as finding_side
 from holdfast._operator.read import store_metrics as store_side
-from holdfast._operator.read.metrics_merge import Family, Sums, collected, text_of
+from holdfast._operator.read.metrics_merge import Sums, collected, text_of
 from holdfast._operator.read.store_metrics import store_metrics
 from holdfast._operator.read.trends import trends
 from holdfast.context import record_usage
@@ -327,7 +329,7 @@ def test_queues_beyond_the_room_are_counted_together(tmp_path: Path, monkeypatch
 
 
 def test_ten_thousand_runs_are_counted_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store_side, "FINDINGS_EVERY_S", float("inf"))
+    monkeypatch.setattr(finding_side, "FINDINGS_EVERY_S", float("inf"))
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         store._backend.start_all([(new_run(f"many-{number}"), None) for number in range(10_000)])
         store_metrics(store._backend)  # Once, the watchdog looks for as long as it may.
@@ -375,7 +377,7 @@ def test_every_figure_is_in_the_table_of_failing_reads():
 def test_a_figure_that_cannot_be_read_is_absent_and_said_to_be(
     tmp_path: Path, monkeypatch, figure: str
 ):
-    monkeypatch.setattr(store_side, "FINDINGS_EVERY_S", 0.0)
+    monkeypatch.setattr(finding_side, "FINDINGS_EVERY_S", 0.0)
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         counted_report.submit("count-30", "x")
         before = store_metrics(store._backend)
@@ -390,8 +392,8 @@ def test_a_figure_that_cannot_be_read_is_absent_and_said_to_be(
 
 
 def test_findings_of_old_runs_are_counted_however_many_are_newer(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(store_side, "FINDINGS_EVERY_S", 0.0)
-    monkeypatch.setattr(store_side, "FINDINGS_TIME_S", 0.0)  # One run at a time.
+    monkeypatch.setattr(finding_side, "FINDINGS_EVERY_S", 0.0)
+    monkeypatch.setattr(finding_side, "FINDINGS_TIME_S", 0.0)  # One run at a time.
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         with pytest.raises(RunFailed):
             counted_half_way.run("count-40")

@@ -19,11 +19,13 @@ from holdfast._engine.scripts.doubt import DOUBTS
 from holdfast._features.operator_side import ALL_IS_WELL, Wait
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Found
+from holdfast._features.watchdog.operator import _OPEN
 from holdfast._operator.cli.queue_commands import about_workers
 from holdfast._operator.explain.held_reasons import _REASON
 from holdfast._operator.explain.open_waits import _ABOUT
-from holdfast._operator.explain.status_report import _OPEN, _STATUS, explain
+from holdfast._operator.explain.status_report import _STATUS, explain
 from holdfast._operator.read import queue_views
+from holdfast._operator.read.feature_sides import HOLDS
 from holdfast._stores.contract import Store
 from tests.model.memory_store import MemoryStore
 from tests.ops import cases_found, cases_waiting
@@ -63,7 +65,7 @@ def test_every_status_and_every_reason_is_explained(clock):
         seen.add((str(row.status), row.held_reason))
     assert {status for status, _ in seen} == {str(status) for status in Status} == set(_STATUS)
     reasons = {reason for status, reason in seen if status == "held"}
-    assert reasons == {str(reason) for reason in HeldReason} == set(_REASON)
+    assert reasons == {str(reason) for reason in HeldReason} == {*_REASON, *HOLDS}
 
 
 def test_every_cause_of_a_doubt_is_explained(clock):

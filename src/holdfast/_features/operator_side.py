@@ -16,10 +16,12 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast._engine.command_lines import command
+from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import HeldReason
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
+from holdfast._engine.telemetry.metric_families import Reading
 from holdfast._engine.text import ago, moment, visible
 from holdfast._stores.contract import Store
 
@@ -29,6 +31,10 @@ TO_SEE = "To see how far it is:"
 NOTHING_TO_DO = f"{ALL_IS_WELL} {TO_SEE}"
 _COMMAND = re.compile(r"holdfast(?: [a-z][a-z-]+){1,2}")
 _NO_BREAK = "\u00a0"
+
+
+Journal = tuple[list[Entry], History]
+"""The entries of a run, and its history, as `lineage.read` returns them."""
 
 
 class Wait(StrEnum):
@@ -104,13 +110,18 @@ def _wrapped(text: str, mark: str) -> list[str]:
 class Case:
     """A run to explain, and the explanation as far as it is written."""
 
-    def __init__(self, store: Store, row: RunRow, past: History) -> None:
+    def __init__(
+        self, store: Store, row: RunRow, journal: Journal, findings: Sequence[Any] | None = None
+    ) -> None:
         self.store = store
         self.row = row
-        self.past = past
+        self.journal = journal
+        self.past = journal[1]
+        self.findings = findings
+        """The findings in the run, if its checks were made before."""
         self.now_us = store.now_us()
         self.name = f"Run {row.run_id} of flow {row.flow}"
-        self.is_block = is_block(past.started)
+        self.is_block = is_block(self.past.started)
         """No worker takes it, and no command can name it: its script is run again."""
         self.said = Explanation(row.run_id, row.flow, str(row.status), "")
 
@@ -169,5 +180,11 @@ class OperatorSide:
     name: str
     explain: Callable[[Case], None] | None = None
     """The section of a run's explanation."""
+    warn: Callable[[Case], None] | None = None
+    """Warnings about a run whose explanation is otherwise complete."""
     holds: Mapping[HeldReason, Holds] = dataclasses.field(default_factory=dict[HeldReason, Holds])
     """The explanations of the runs that the feature holds, by their reason."""
+    figures: Mapping[str, Callable[[Store], Reading]] = dataclasses.field(
+        default_factory=dict[str, Callable[[Store], Reading]]
+    )
+    """The metrics of a store, by the names that `holdfast_incomplete` has for them."""

@@ -7,9 +7,8 @@ know is reported as unknown, and each command says what it would cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.resume import facts_of
@@ -27,10 +26,9 @@ from holdfast._features.operator_side import (
     TO_SEE,
     Action,
     Explanation,
+    Journal,
     Wait,
 )
-from holdfast._features.watchdog import store as watchdog
-from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._operator.explain import doubts, open_waits
 from holdfast._operator.explain.child_runs import about_parent
 from holdfast._operator.explain.held_reasons import held
@@ -42,7 +40,7 @@ from holdfast._operator.explain.stranded_runs import (
     who_goes_on,
     who_takes_it,
 )
-from holdfast._operator.read.feature_sides import SECTIONS
+from holdfast._operator.read.feature_sides import SECTIONS, WARNINGS
 from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import FLOW, failed_in, may_be_taken
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
@@ -59,7 +57,7 @@ def explain(store: Store, run_id: str) -> Explanation:
         journal = lineage.read(store, row)
     except Corrupt as damage:
         return damaged(store, row, damage)
-    return explain_of(store, row, journal[1], watchdog.Survey(store).findings(row, journal))
+    return explain_of(store, row, journal)
 
 
 def damaged(store: Store, row: RunRow, damage: Corrupt) -> Explanation:
@@ -67,9 +65,11 @@ def damaged(store: Store, row: RunRow, damage: Corrupt) -> Explanation:
     return _warned(store, _damaged(row, damage))
 
 
-def explain_of(store: Store, row: RunRow, past: History, findings: list[Finding]) -> Explanation:
-    """Explain a run whose history and findings were read before."""
-    case = RunCase(store, row, past)
+def explain_of(
+    store: Store, row: RunRow, journal: Journal, findings: Sequence[Any] | None = None
+) -> Explanation:
+    """Explain a run whose journal was read before, and its findings too if they are given."""
+    case = RunCase(store, row, journal, findings)
     _STATUS[row.status](case)
     about_control(case)
     about_parent(case)
@@ -77,7 +77,8 @@ def explain_of(store: Store, row: RunRow, past: History, findings: list[Finding]
     for section in SECTIONS:
         section(case)
     about_fork(case)
-    about_findings(case, findings)
+    for warn in WARNINGS:
+        warn(case)
     return _warned(store, case.said)
 
 
@@ -378,90 +379,3 @@ def about_fork(case: RunCase) -> None:
             f"Effects of that run that it may execute again, which {told.actor} confirmed: "
             f"{', '.join(told.repeats)}."
         )
-
-
-# -- findings of the watchdog -------------------------------------------------------------------
-
-
-def about_findings(case: RunCase, found: list[Finding]) -> None:
-    """Explain the run's open findings, and what the watchdog did about them."""
-    known = {action.command for action in case.said.actions}
-    told: list[str] = []
-    for finding in found:
-        if finding.severity is Severity.INFO:
-            continue  # What is held says so itself.
-        name = str(finding.kind).replace("_", " ")
-        told.append(name)
-        case.said.known.append(f"Finding, {name}: {finding.text}.{_did(finding)}")
-        _not_known(case, finding.kind)
-        for action in finding.actions:
-            if action not in known and not action.startswith("holdfast explain"):
-                known.add(action)
-                case.do(_MEANING.get(action.split()[1], "It can be done now:"), action)
-        if finding.kind is Found.STUCK and case.row.owner is not None and finding.steps:
-            _hangs(case, finding)
-    if told:
-        _not_all_is_well(case, ", ".join(dict.fromkeys(told)))
-
-
-def _hangs(case: RunCase, finding: Finding) -> None:
-    """Explain how a step that will never end is ended, and what that causes."""
-    if not watchdog.is_at_work(case.store, case.row):
-        return
-    step = finding.steps[0]
-    record = case.past.records.get(step)
-    if record is None or record.state not in (State.RUNNING, State.RETRYING):
-        return
-    after = "it is in doubt then, and is settled" if record.effect else "it is executed anew"
-    case.said.known.append(
-        f"No step is interrupted from outside. If {step} will never end, only the end of its process "
-        f"ends it; {after} when the run is taken up again."
-    )
-    owner = case.store.owner_name(case.row.owner)
-    case.do(
-        f"If {step} will never end: end the worker that has it in good order (SIGTERM, to {owner} or "
-        "its parent). Its other runs come to their end or are given back first. Only if that does "
-        "not help, kill it: effects of all its runs that are under way are in doubt then."
-    )
-
-
-def _did(finding: Finding) -> str:
-    if finding.noted_at is None:
-        return ""
-    at_us = round(finding.noted_at.timestamp() * 1e6)
-    return f" Noted {moment(at_us)}" + (f" ({finding.did})." if finding.did else ".")
-
-
-def _not_known(case: RunCase, kind: Found) -> None:
-    nobody_has_it = case.row.owner is None and kind is Found.STUCK
-    if not nobody_has_it and _OPEN[kind] not in case.said.unknown:
-        case.said.unknown.append(_OPEN[kind])
-
-
-def _not_all_is_well(case: RunCase, names: str) -> None:
-    """Say it first, for a reader of one line."""
-    said = case.said
-    said.case = said.case.removesuffix(ALL_IS_WELL).rstrip(" .")
-    said.case += f". The watchdog finds: {names}."
-    said.actions = [
-        msgspec.structs.replace(it, meaning=it.meaning.removeprefix(f"{ALL_IS_WELL} "))
-        for it in said.actions
-    ]
-
-
-_OPEN: dict[Found, str] = {
-    Found.STUCK: "Whether it is only slow, or will never go on: look at what it waits for.",
-    Found.LOOPING: "Whether that is meant: a step that is to be asked again says polls=True.",
-    Found.DUPLICATE_ACTION: "Whether the second one was wanted: look at what is there now.",
-    Found.PARTIAL_FAILURE: "Whether what was done is to stay as it is, or to be undone.",
-    Found.RUNAWAY_COST: "What it will come to, and whether it is worth that.",
-}
-_MEANING = {
-    "history": "To see its entries:",
-    "show": "To see its steps:",
-    "pause": "To hold it until somebody resumes it:",
-    "cancel": "To cancel it:",
-    "rollback": "To see what could be undone:",
-    "run": "To execute it here:",
-    "worker": "To start a worker, which takes it when it is due:",
-}

@@ -190,7 +190,7 @@ def run(ask: Ask) -> response_models.Run:
     found = watchdog.Survey(store).findings(row, journal)
     told = None
     if row.status in EXPLAINED or found or _is_left(store, row):
-        told = explaining.explain_of(store, row, past, found)
+        told = explaining.explain_of(store, row, journal, found)
     view = msgspec.structs.replace(
         view,
         input=clipped(view.input, full=asked.full),
