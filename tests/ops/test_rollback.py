@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast._engine.journal.entries import Kind
+from holdfast._features.rollback import operator as rollback_views
 from holdfast._operator.act import run_rollback
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain import status_report as explaining
@@ -149,9 +150,9 @@ def test_an_effect_that_was_executed_after_the_plan_is_not_left_unseen(
     sqlite, holdfast, monkeypatch
 ):
     journal = Journal(sqlite, "r", flow="letters").effect("mail", undo=True)
-    plan = run_rollback.preview_rollback(sqlite, "r")
+    plan = rollback_views.preview_rollback(sqlite, "r")
     journal.effect("parcel").completed("done")
-    monkeypatch.setattr(run_rollback, "preview_rollback", lambda *_: plan)
+    monkeypatch.setattr(rollback_views, "preview_rollback", lambda *_: plan)
     refused = holdfast("rollback", "r", "--yes")
     assert refused.exit_code == 2
     assert "parcel has no undo" in refused.stderr

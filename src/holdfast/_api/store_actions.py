@@ -24,12 +24,12 @@ from holdfast.errors import ConfirmationRequired, UsageError
 if TYPE_CHECKING:
     from holdfast._engine.decisions.action_result import Answer
     from holdfast._engine.decisions.control import Stopped
+    from holdfast._features.rollback.operator import RollbackPreview
     from holdfast._features.schedules.operator import ScheduleView
     from holdfast._operator.act.fork import Fork, ForkPreview
     from holdfast._operator.act.garbage_collection import Collected
     from holdfast._operator.act.message_actions import Answered, Sent
     from holdfast._operator.act.queue_admin import Resumed
-    from holdfast._operator.act.run_rollback import RollbackPreview
     from holdfast._stores.contract import Store as Kept
 
 
@@ -439,9 +439,9 @@ class Acting:
 
     def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPreview:
         """Return the effects that a rollback would undo, in order, and those that it would leave."""
-        from holdfast._operator.act import run_rollback
+        from holdfast._features.rollback.operator import preview_rollback
 
-        return run_rollback.preview_rollback(self._backend, run_id, to)
+        return preview_rollback(self._backend, run_id, to)
 
     @action("operator")
     def fork(

@@ -18,7 +18,7 @@ import msgspec
 from holdfast._engine.command_lines import command
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.lifecycle import HeldReason
+from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
 from holdfast._engine.telemetry.metric_families import Reading
@@ -182,6 +182,10 @@ class OperatorSide:
     """The section of a run's explanation."""
     warn: Callable[[Case], None] | None = None
     """Warnings about a run whose explanation is otherwise complete."""
+    statuses: Mapping[Status, Callable[[Case], None]] = dataclasses.field(
+        default_factory=dict[Status, Callable[[Case], None]]
+    )
+    """The explanations of runs in a status that only this feature brings about."""
     holds: Mapping[HeldReason, Holds] = dataclasses.field(default_factory=dict[HeldReason, Holds])
     """The explanations of the runs that the feature holds, by their reason."""
     figures: Mapping[str, Callable[[Store], Reading]] = dataclasses.field(

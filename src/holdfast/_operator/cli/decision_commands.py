@@ -18,7 +18,8 @@ from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
 from holdfast._engine.text import count
 from holdfast._features.drift.comparison import ResumePreview
-from holdfast._operator.act import queue_admin, run_rollback
+from holdfast._features.rollback import operator as rollback_views
+from holdfast._operator.act import queue_admin
 from holdfast._operator.cli.child_process import module_named
 from holdfast._operator.cli.exit_codes import BUSY, CANCELLED, ERROR, FAILED, HELD, OK
 from holdfast._operator.cli.session import Session, command, takes
@@ -369,7 +370,7 @@ def _rollback(session: Session, dry_run: bool, yes: bool, **asked: Any) -> int:
     rest is executed anew.
     """
     run_id, confirm = asked["run_id"], asked["confirm"]
-    plan = run_rollback.preview_rollback(session.store(), run_id, asked["to"])
+    plan = rollback_views.preview_rollback(session.store(), run_id, asked["to"])
     if dry_run:
         if session.as_json:
             session.answer(preview=plan, answer=None, next=[])
@@ -378,7 +379,7 @@ def _rollback(session: Session, dry_run: bool, yes: bool, **asked: Any) -> int:
         return OK
     asks = not (confirm if plan.confirm else yes)
     if plan.confirm and asks and (yes or not session.can_ask):
-        raise run_rollback.unconfirmed(plan)
+        raise rollback_views.unconfirmed(plan)
     if not session.as_json:
         session.say(str(plan))
     if asks and not session.confirmed(_question(plan), "--yes, or --dry-run to see what it undoes"):
@@ -399,7 +400,7 @@ def _rollback(session: Session, dry_run: bool, yes: bool, **asked: Any) -> int:
     return OK
 
 
-def _question(plan: run_rollback.RollbackPreview) -> str:
+def _question(plan: rollback_views.RollbackPreview) -> str:
     if plan.confirm:
         return "Some of it cannot be undone. Roll it back all the same?"
     return "Roll it back?"

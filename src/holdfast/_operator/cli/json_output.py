@@ -18,13 +18,13 @@ from holdfast._engine.decisions.control import Stopped
 from holdfast._features.drift.comparison import ResumePreview
 from holdfast._features.memory.operator import MemoView, Remembered
 from holdfast._features.operator_side import Explanation
+from holdfast._features.rollback.operator import RollbackPreview
 from holdfast._features.schedules.operator import ScheduleView
 from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.fork import Fork, ForkPreview
 from holdfast._operator.act.garbage_collection import Collected
 from holdfast._operator.act.message_actions import Answered, Sent
 from holdfast._operator.act.queue_admin import Resumed
-from holdfast._operator.act.run_rollback import RollbackPreview
 from holdfast._operator.explain.doctor import Checkup
 from holdfast._operator.read.overview import Overview
 from holdfast._operator.read.question_views import QuestionView

@@ -33,14 +33,14 @@ from holdfast._operator.explain import doubts, open_waits
 from holdfast._operator.explain.child_runs import about_parent
 from holdfast._operator.explain.held_reasons import held
 from holdfast._operator.explain.run_case import RunCase
-from holdfast._operator.explain.stop_requests import about_control, about_rollback, rolled_back
+from holdfast._operator.explain.stop_requests import about_control
 from holdfast._operator.explain.stranded_runs import (
     about_queue,
     given_back_as_unfit,
     who_goes_on,
     who_takes_it,
 )
-from holdfast._operator.read.feature_sides import SECTIONS, WARNINGS
+from holdfast._operator.read.feature_sides import SECTIONS, STATUSES, WARNINGS
 from holdfast._operator.read.relatives import deadline_us
 from holdfast._operator.read.run_views import FLOW, failed_in, may_be_taken
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
@@ -73,7 +73,6 @@ def explain_of(
     _STATUS[row.status](case)
     about_control(case)
     about_parent(case)
-    about_rollback(case)
     for section in SECTIONS:
         section(case)
     about_fork(case)
@@ -346,7 +345,7 @@ _STATUS: dict[Status, Callable[[RunCase], None]] = {
     Status.COMPLETED: _completed,
     Status.FAILED: _failed,
     Status.CANCELLED: _cancelled,
-    Status.ROLLED_BACK: rolled_back,
+    **STATUSES,
 }
 
 

@@ -14,9 +14,10 @@ from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.telemetry.trace_ids import trace_id_of
 from holdfast._engine.values.durations import micros
 from holdfast._engine.values.moments import at
+from holdfast._features.rollback import operator as rollback_views
 from holdfast._features.schedules import operator as schedule_admin
 from holdfast._features.watchdog import store as watchdog
-from holdfast._operator.act import fork as forks, run_rollback
+from holdfast._operator.act import fork as forks
 from holdfast._operator.explain import (
     causes,
     doctor,
@@ -275,7 +276,7 @@ def preview_resume(ask: Ask) -> response_models.ResumePreviewTold:
 @reads("run/preview-rollback", request_models.RollbackQuery, heavy=True)
 def preview_rollback(ask: Ask) -> response_models.RollbackPreviewTold:
     """Return what a rollback would do."""
-    preview = run_rollback.preview_rollback(ask.store, ask.query.id, ask.query.to)
+    preview = rollback_views.preview_rollback(ask.store, ask.query.id, ask.query.to)
     return response_models.RollbackPreviewTold(preview=preview)
 
 

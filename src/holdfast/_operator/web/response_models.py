@@ -10,11 +10,11 @@ import msgspec
 
 from holdfast._features.drift.comparison import ResumePreview
 from holdfast._features.operator_side import Explanation
+from holdfast._features.rollback.operator import RollbackPreview
 from holdfast._features.schedules.operator import ScheduleView
 from holdfast._features.watchdog.model import Finding
 from holdfast._operator.act.fork import ForkPreview
 from holdfast._operator.act.queue_admin import Resumed
-from holdfast._operator.act.run_rollback import RollbackPreview
 from holdfast._operator.explain.causes import Cause
 from holdfast._operator.explain.doubts import DoubtView
 from holdfast._operator.read.question_views import QuestionView, Unreadable

@@ -450,7 +450,7 @@ export interface Rollback {
   confirm?: boolean;
 }
 
-/** What a rollback would do, in this order, and what it would leave as it is. */
+/** The effects of a run, in the order in which a rollback would undo them or leave them as they are. */
 export interface RollbackPreview {
   run_id: string;
   flow: string;
