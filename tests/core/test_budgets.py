@@ -27,15 +27,13 @@ from holdfast._engine.scripts.requests import (
     Wrote,
 )
 from holdfast._engine.scripts.stops import Unwind
+from holdfast._engine.values.money import NANOS, dollars, nanos
 from holdfast._features.budgets.model import (
-    NANOS,
     Budget,
     BudgetGate,
     Price,
     Spending,
-    dollars,
     limits_of,
-    nanos,
     new_account,
 )
 from holdfast.errors import RunHeld, UsageError

@@ -7,14 +7,11 @@ dies in between, the account never knows of less than was spent.
 
     begin ── Append(start, Spend: 1 step, declared cost) ─┬─ Call ── Append(outcome, Spend: the rest)
                                                           └─ exhausted ► held, raise-budget goes on
-
-Money is counted in nano dollars, as whole numbers, so that sums are exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
 import msgspec
@@ -25,15 +22,8 @@ from holdfast._engine.journal.rows import Account, Change, Refused, Write
 from holdfast._engine.scripts.requests import Append, Gate, Now, Poll, Script, StepCall
 from holdfast._engine.scripts.stops import Unwind
 from holdfast._engine.values.durations import Duration, as_text, micros
+from holdfast._engine.values.money import COUNT_MAX, USD_MAX, Amount, dollars, exact, nanos
 from holdfast.errors import RunHeld, UsageError
-
-NANOS = 10**9
-"""Nano dollars in a dollar."""
-USD_MAX = 10**9
-COUNT_MAX = 2**62
-"""Sums of an account stay far below what a database can count."""
-
-Amount = int | float | Decimal
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,35 +65,11 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
     def usd(self, input_tokens: int, output_tokens: int) -> float:
         """Return what so many tokens cost, in dollars."""
-        millionths = (
-            _exact(self.input_mtok) * input_tokens + _exact(self.output_mtok) * output_tokens
-        )
+        millionths = exact(self.input_mtok) * input_tokens + exact(self.output_mtok) * output_tokens
         return float(millionths / 1_000_000)
 
 
-# -- amounts -----------------------------------------------------------------------------------
-
-
-def nanos(amount: Any, what: str) -> int:
-    """Return dollars as nano dollars; what is no amount of money is refused."""
-    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
-        raise UsageError(f"{what}: dollars, as a number, not {amount!r:.80}")
-    exact = _exact(amount)
-    if not exact.is_finite() or exact < 0 or exact > USD_MAX:
-        raise UsageError(f"{what}: dollars, from 0 to {USD_MAX:,}, not {amount!r:.80}")
-    return int((exact * NANOS).to_integral_value(ROUND_HALF_EVEN))
-
-
-def _exact(amount: Amount) -> Decimal:
-    # 0.3 means 0.3, and not the binary fraction nearest to it.
-    return Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
-
-
-def dollars(amount: int) -> str:
-    """Return nano dollars as people write them: with cents, and more places where there are any."""
-    whole, rest = divmod(abs(amount), NANOS)
-    places = f"{rest:09}".rstrip("0").ljust(2, "0")
-    return f"{'-' if amount < 0 else ''}${whole:,}.{places}"
+# -- usage -------------------------------------------------------------------------------------
 
 
 def added(name: str, before: float, amount: float) -> float:

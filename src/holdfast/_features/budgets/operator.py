@@ -22,15 +22,8 @@ from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.text import count
 from holdfast._engine.values.durations import as_text
-from holdfast._features.budgets.model import (
-    NANOS,
-    Budget,
-    dollars,
-    limits_of,
-    more,
-    new_account,
-    why_not,
-)
+from holdfast._engine.values.money import NANOS, dollars
+from holdfast._features.budgets.model import Budget, limits_of, more, new_account, why_not
 from holdfast._features.operator_side import Action, Case, HeldRun, Holds, OperatorSide
 from holdfast._stores.contract import Committed, Query, Store
 from holdfast._stores.families import account_of

@@ -12,8 +12,9 @@ from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write
 from holdfast._engine.scripts.requests import StepCall
+from holdfast._engine.values.money import nanos
 from holdfast._features.budgets import prices
-from holdfast._features.budgets.model import BudgetGate, Spending, nanos, new_account
+from holdfast._features.budgets.model import BudgetGate, Spending, new_account
 from holdfast._runtime import log as logs
 from holdfast._stores.families import account_of
 

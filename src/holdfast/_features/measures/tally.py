@@ -14,7 +14,7 @@ import msgspec
 from holdfast._engine.journal.entries import Draft, Entry, Kind
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.telemetry.measures import Counts, Measure
-from holdfast._features.budgets.model import nanos
+from holdfast._engine.values.money import nanos
 from holdfast._features.measures.model import MINUTE_US, minute_of, note
 
 ENDS = {

@@ -26,7 +26,7 @@ from holdfast._engine.journal.rows import Lease, Message, RunRow, Write
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.durations import Duration, micros
 from holdfast._engine.values.moments import at
-from holdfast._features.budgets.model import COUNT_MAX, Amount, nanos
+from holdfast._engine.values.money import COUNT_MAX, Amount, nanos
 from holdfast.errors import UsageError
 
 FINDING = "finding"

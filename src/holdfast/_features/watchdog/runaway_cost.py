@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast._engine.journal.lifecycle import CLAIMABLE
 from holdfast._engine.values.durations import as_text
-from holdfast._features.budgets.model import dollars, nanos
+from holdfast._engine.values.money import dollars, nanos
 from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._features.watchdog.subject import Subject
 
