@@ -13,11 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast import Retry, ask, effect, flow, step
-from holdfast._engine.telemetry.metric_families import Family
 from holdfast._features.measures.runtime import measuring
 from holdfast._features.watchdog import operator as finding_side
 from holdfast._operator.read import store_metrics as store_side
-from holdfast._operator.read.metrics_merge import Sums, collected, text_of
+from holdfast._operator.read.metrics_merge import Family, Sums, collected, text_of
 from holdfast._operator.read.store_metrics import store_metrics
 from holdfast._operator.read.trends import trends
 from holdfast.context import record_usage

@@ -21,7 +21,6 @@ from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.journal.step_record import is_block
-from holdfast._engine.telemetry.metric_families import Reading
 from holdfast._engine.text import ago, moment, visible
 from holdfast._stores.contract import Store
 
@@ -151,6 +150,26 @@ class Case:
 def run_command(row: RunRow) -> str:
     """Return the command that executes a run, with the module left for the reader to fill in."""
     return command("run", f"MODULE:{row.flow}", row.run_id)
+
+
+class Gauge(msgspec.Struct, frozen=True):
+    """A metric of a store, as it is now: samples with their labels."""
+
+    name: str
+    text: str
+    samples: Sequence[tuple[dict[str, str], float]]
+
+
+class Reading(msgspec.Struct):
+    """Metrics that are read together, and whether they are complete."""
+
+    gauges: list[Gauge]
+    complete: bool = True
+
+
+def single(name: str, text: str, value: float) -> Gauge:
+    """Return a metric that has one sample."""
+    return Gauge(name, text, [({}, value)])
 
 
 class HeldRun(Protocol):

@@ -16,9 +16,8 @@ import msgspec
 
 from holdfast._engine.journal.history import State
 from holdfast._engine.journal.rows import RunRow
-from holdfast._engine.telemetry.metric_families import Family, Reading, gauge, single
 from holdfast._engine.text import moment
-from holdfast._features.operator_side import ALL_IS_WELL, Case, OperatorSide
+from holdfast._features.operator_side import ALL_IS_WELL, Case, Gauge, OperatorSide, Reading, single
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Found, Severity
 from holdfast._stores.contract import Store
@@ -195,7 +194,7 @@ def _findings(store: Store) -> Reading:
     return Reading(list(_finding_figures(looked)), looked.complete)
 
 
-def _finding_figures(looked: Round) -> Iterator[Family]:
+def _finding_figures(looked: Round) -> Iterator[Gauge]:
     kinds = Counter((str(it.kind), str(it.severity)) for it in looked.findings)
     samples = [
         ({"kind": kind, "severity": severity}, float(n)) for (kind, severity), n in kinds.items()
@@ -204,7 +203,7 @@ def _finding_figures(looked: Round) -> Iterator[Family]:
     none = 0.0 if looked.complete else math.nan
     samples += [({"kind": kind, "severity": "warning"}, none) for kind in sorted(missing)]
     text = "What the watchdog finds, in the runs that were looked at; NaN: not all were, so unknown"
-    yield gauge("findings", text, samples)
+    yield Gauge("findings", text, samples)
     yield single("findings_runs", "Open and failed runs that were looked at", looked.runs)
     yield single("findings_unread", "Those of them that could not be read", looked.unread)
     yield single("findings_complete", "1 if all were looked at, and could be read", looked.complete)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast._engine.telemetry.metric_families import Family
 from holdfast._engine.text import count
 from holdfast._operator.cli import worker_telemetry
 from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.worker_pool import WorkerPool
 from holdfast._operator.cli.worker_process import Order
 from holdfast._operator.cli.worker_telemetry import TelemetryOptions
-from holdfast._operator.read.metrics_merge import text_of
+from holdfast._operator.read.metrics_merge import Family, text_of
 from holdfast._operator.web.metrics_server import Health
 from holdfast._stores.addresses import shown
 from holdfast.errors import StoreError, UsageError

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast._engine.command_lines import command
+from holdfast._engine.decisions.control import requested
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.entries import WAIT_BEGINS
 from holdfast._engine.journal.history import History, Record, State
-from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.lifecycle import ENDED, Status
 from holdfast._engine.journal.rows import KeyState, RunRow
 from holdfast._engine.journal.step_record import outcome_is_unknown
 from holdfast._engine.journal.superseded import superseded_by_resume
@@ -33,7 +34,6 @@ from holdfast._operator.explain import doubts, open_waits
 from holdfast._operator.explain.child_runs import about_parent
 from holdfast._operator.explain.held_reasons import held
 from holdfast._operator.explain.run_case import RunCase
-from holdfast._operator.explain.stop_requests import about_control
 from holdfast._operator.explain.stranded_runs import (
     about_queue,
     given_back_as_unfit,
@@ -42,7 +42,7 @@ from holdfast._operator.explain.stranded_runs import (
 )
 from holdfast._operator.read.feature_sides import SECTIONS, STATUSES, WARNINGS
 from holdfast._operator.read.relatives import deadline_us
-from holdfast._operator.read.run_views import FLOW, failed_in, may_be_taken
+from holdfast._operator.read.run_views import FLOW, failed_in, may_be_taken, pending_stop, us
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
 from holdfast._stores import lineage
 from holdfast._stores.contract import Store
@@ -378,3 +378,41 @@ def about_fork(case: RunCase) -> None:
             f"Effects of that run that it may execute again, which {told.actor} confirmed: "
             f"{', '.join(told.repeats)}."
         )
+
+
+# -- requests to stop --------------------------------------------------------------------------
+
+
+def about_control(case: RunCase) -> None:
+    """Name the actor that wants the run stopped, and the time limit."""
+    asked = requested(case.past)
+    if asked is not None:
+        who, why = asked
+        because = f": {why}" if why else ""
+        case.said.known.append(
+            f"{who} wants it cancelled{because}. It is cancelled when every doubt is settled, and "
+            "nothing more is executed."
+        )
+    _about_request(case)
+    until_us = deadline_us(case.past)
+    if until_us is not None and case.row.status not in ENDED:
+        case.waits_for(Wait.DEADLINE)
+        passed = (
+            "that has passed, and" if until_us <= case.now_us else "if it has not ended by then"
+        )
+        case.said.known.append(f"Its deadline is {moment(until_us)}: {passed} it is cancelled.")
+
+
+def _about_request(case: RunCase) -> None:
+    """Explain what was asked of the run's owner, and is not carried out yet."""
+    asked = pending_stop(case.store, case.row)
+    if asked is None:
+        return
+    told = f"It is to be {asked.what}, as {asked.actor} asked {case.since(us(asked.at))}"
+    case.said.case = f"{case.said.case.removesuffix(ALL_IS_WELL).rstrip()} {told}."
+    if asked.reason:
+        case.said.known.append(f"{asked.actor} said why: {asked.reason}")
+    case.said.known.append(
+        "That is done when what is executing now has ended, unless that was the last thing the run "
+        "had to do."
+    )

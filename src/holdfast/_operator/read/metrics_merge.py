@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._engine.telemetry.metric_families import Family
-
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
@@ -21,6 +19,16 @@ STAYS = ("counter", "histogram")
 """Kinds of families that only grow."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Family(msgspec.Struct, array_like=True):
+    """Figures that belong together."""
+
+    name: str
+    kind: str
+    text: str
+    samples: list[tuple[str, dict[str, str], float]] = []
+    """Each with its own name and its labels."""
 
 
 class Figures(msgspec.Struct):

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from holdfast._engine.journal.lifecycle import HeldReason, Status
-from holdfast._engine.telemetry.metric_families import Family, Reading, gauge, single
+from holdfast._features.operator_side import Gauge, Reading, single
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.feature_sides import FIGURES as FEATURE_FIGURES
-from holdfast._operator.read.metrics_merge import text_of
+from holdfast._operator.read.metrics_merge import Family, text_of
 from holdfast._operator.read.trends import trends
 from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt
@@ -46,10 +46,16 @@ def families(store: Store) -> Iterator[Family]:
             told = read(store)
         except Corrupt:
             told = Reading([], complete=False)
-        yield from told.families
+        yield from map(_family, told.gauges)
         incomplete.append(({"figure": name}, not told.complete))
     text = "1 if a figure could not be read, or says only a part: `holdfast doctor` says why"
-    yield gauge("incomplete", text, incomplete)
+    yield _family(Gauge("incomplete", text, incomplete))
+
+
+def _family(gauge: Gauge) -> Family:
+    name = f"holdfast_{gauge.name}"
+    samples = [(name, labels, float(value)) for labels, value in gauge.samples]
+    return Family(name, "gauge", gauge.text, samples)
 
 
 # -- queues and workers ------------------------------------------------------------------------
@@ -59,7 +65,7 @@ def _queues(store: Store) -> Reading:
     return Reading(list(_queue_figures(queue_views.queues(store))))
 
 
-def _queue_figures(views: list[queue_views.QueueView]) -> Iterator[Family]:
+def _queue_figures(views: list[queue_views.QueueView]) -> Iterator[Gauge]:
     runs = Counter[tuple[str, str]]()
     oldest: dict[str, float] = {}
     paused: dict[str, float] = {}
@@ -70,18 +76,18 @@ def _queue_figures(views: list[queue_views.QueueView]) -> Iterator[Family]:
         runs[name, "not_due"] += view.delayed
         oldest[name] = max(oldest.get(name, 0.0), view.oldest_s or 0.0)
         paused[name] = max(paused.get(name, 0.0), float(view.paused))
-    yield gauge(
+    yield Gauge(
         "queue_runs",
         "Runs of a queue; not_due: they wait for an answer, a message or their time; abandoned: their "
         "process died, and none has taken them up; those held and quarantined are counted as both",
         [({"queue": queue, "status": status}, value) for (queue, status), value in runs.items()],
     )
-    yield gauge(
+    yield Gauge(
         "queue_oldest_ready_seconds",
         "How long the oldest run that could be taken, ready or abandoned, has waited",
         [({"queue": name}, value) for name, value in oldest.items()],
     )
-    yield gauge(
+    yield Gauge(
         "queue_paused",
         "1 if nothing of a queue is taken",
         [({"queue": name}, value) for name, value in paused.items()],
@@ -92,14 +98,14 @@ def _workers(store: Store) -> Reading:
     return Reading(list(_worker_figures(queue_views.workers(store))))
 
 
-def _worker_figures(alive: list[queue_views.WorkerView]) -> Iterator[Family]:
+def _worker_figures(alive: list[queue_views.WorkerView]) -> Iterator[Gauge]:
     places, busy = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for number, worker in enumerate(alive):
         who = (_label(worker.name, number), _label(worker.host, number))
         places[who] += worker.concurrency
         busy[who] += worker.working
     draining = sum(worker.draining for worker in alive)
-    yield gauge(
+    yield Gauge(
         "workers",
         "Live workers of the fleet",
         [({"draining": "false"}, len(alive) - draining), ({"draining": "true"}, draining)],
@@ -109,7 +115,7 @@ def _worker_figures(alive: list[queue_views.WorkerView]) -> Iterator[Family]:
         ("fleet_places_busy", "Runs that a worker has at work", busy),
     ):
         samples = [({"worker": who, "host": host}, n) for (who, host), n in counted.items()]
-        yield gauge(name, text, samples)
+        yield Gauge(name, text, samples)
 
 
 # -- what wants people -------------------------------------------------------------------------
@@ -121,7 +127,7 @@ def _people(store: Store) -> Reading:
     kinds = Counter(question.kind for question in asked[:QUESTIONS_MAX])
     samples = _known(kinds, ("question", "approval"), "kind", complete=complete)
     text = "What runs ask people, and nobody has answered"
-    return Reading([gauge("questions_open", text, samples)], complete)
+    return Reading([Gauge("questions_open", text, samples)], complete)
 
 
 def _held(store: Store) -> Reading:
@@ -132,7 +138,7 @@ def _held(store: Store) -> Reading:
     text = (
         f"Held runs by reason, the newest {HELD_MAX:,} of them; in_doubt: an effect is not settled"
     )
-    return Reading([gauge("runs_held_now", text, samples)], complete)
+    return Reading([Gauge("runs_held_now", text, samples)], complete)
 
 
 def _known(
