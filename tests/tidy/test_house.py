@@ -80,6 +80,22 @@ def test_the_sql_statement_is_no_feature() -> None:
     assert not house.is_named("rollback", "_stores/sqlite/x.py", names)
 
 
+def test_other_memories_are_no_feature() -> None:
+    names = list(house.names_in(ast.parse("FAILURE_MEMORY_S = 1")))
+    assert not house.is_named("memory", "_operator/web/limits.py", names)
+    assert house.is_named("memory", "_operator/read/x.py", names)
+
+
+def test_the_format_and_the_front_may_know_features() -> None:
+    for feature in house.FEATURES:
+        named, know = house.files_that_name(feature), house.files_that_know(feature)
+        assert set(know) < set(named)
+        by_design = ("_engine/journal", "_api", "__init__.py")
+        assert not [name for name in know if name.startswith(by_design)]
+    assert "_engine/journal/entries.py" in house.files_that_name("questions")
+    assert "_operator/web/read_routes.py" in house.files_that_know("questions")
+
+
 def test_a_walk_counts_calls_of_the_package_only(monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast._engine.journal.step_keys import check_name
     from holdfast._engine.values import masks
