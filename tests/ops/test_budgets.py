@@ -75,7 +75,7 @@ def test_raise_budget_as_json(holdfast):
     [
         (("held",), "at least one of --usd, --tokens, --steps and --wall"),
         (("held", "--usd", "0.5"), "$0.90 is spent already"),
-        (("held", "--usd", "nan"), "dollars, from 0"),
+        (("held", "--usd", "nan"), "--usd: expected `float` >= 0.0, not nan"),
         (("held", "--wall", "soon"), "2h"),
         (("done", "--usd", "5"), "is completed: that is final"),
         (("nobody", "--usd", "5"), "nobody"),

@@ -217,7 +217,9 @@ def test_a_queue_keeps_its_limits_while_it_is_paused(store: testing.PrivateStore
     store.resume_queue("mail")
     [resumed] = [queue for queue in store.queues() if queue.name == "mail"]
     assert (resumed.paused, resumed.concurrency) == (False, 2)
-    with pytest.raises(errors.UsageError, match="the name of a queue"):
+    with pytest.raises(
+        errors.UsageError, match="pause_queue.name=''.: expected `str` of length >= 1"
+    ):
         store.pause_queue("")
 
 

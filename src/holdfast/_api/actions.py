@@ -7,24 +7,45 @@ description, the MCP tool, and the arguments and help texts of the CLI command a
 A front supplies `actor`, `wait_s` and `expected_version` itself (`SUPPLIED`). It asks for all other
 parameters by their names. A parameter that is a struct of ours has a form: the
 struct of its annotation, whose fields are asked for instead.
+
+Arguments are checked against the annotations, in the same words for every front: by the method itself
+for Python, and by `Action.perform` for a front, which names the parameters as its users write them.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import UNSET, Meta
+
+from holdfast._engine.values.masks import masked
+from holdfast.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 RoleName = Literal["operator", "admin"]
 
 SUPPLIED = ("actor", "wait_s", "expected_version")
 """Parameters that the front fills in: the actor, the waiting time, and the version of the run."""
+
+CHECKED_BY_ACTIONS = ("actor", "wait_s")
+"""Parameters whose limits are no part of an annotation."""
 
 
 def says(text: str, word: str = "") -> Meta:
@@ -65,6 +86,27 @@ class Parameter(msgspec.Struct, frozen=True):
     def kinds(self) -> frozenset[Any]:
         """The plain types that it may have: `str`, `int`, a Literal, …"""
         return frozenset(_kinds(self.type))
+
+    def misfit(self, value: Any) -> str:
+        """Return what is expected instead of a value, or nothing if the value fits. Nothing is
+        converted: 1 is not true, and "1" is not a number."""
+        form = _form(self.type)
+        if form is not None:
+            fits = any(_is_of(value, kind) for kind in self.kinds)
+            return "" if fits else f"expected {form.EXPECTED}"
+        if dt.timedelta in self.kinds:
+            return ""  # A duration has forms that no annotation describes: the action checks it.
+        try:
+            msgspec.convert(value, self.type)
+        except msgspec.ValidationError as error:
+            named = [
+                it for kind in self.kinds if get_origin(kind) is Literal for it in get_args(kind)
+            ]
+            if named:
+                return f"expected {' or '.join(map(repr, named))}"
+            wanted = str(error).partition(", got ")[0]
+            return wanted[:1].lower() + wanted[1:]
+        return ""
 
     @property
     def _said(self) -> list[Meta]:
@@ -139,8 +181,24 @@ class Action(msgspec.Struct, frozen=True):
             kw_only=True,
         )
 
-    def perform(self, store: Any, given: Mapping[str, Any], **supplied: Any) -> Any:
-        """Call the method of a store with what was asked for, by name, and what the front supplies."""
+    def check(self, given: Mapping[str, Any], spelled: Callable[[str], str]) -> None:
+        """Refuse a value that does not fit the declaration of its parameter; `spelled` returns how the
+        users of a front write a parameter."""
+        for parameter in self.parameters:
+            value = given.get(parameter.name, UNSET)
+            if value is not UNSET and (wrong := parameter.misfit(value)):
+                raise UsageError(f"{spelled(parameter.name)}: {wrong}, not {_shown(value)}")
+
+    def perform(
+        self,
+        store: Any,
+        given: Mapping[str, Any],
+        spelled: Callable[[str], str] = str,
+        **supplied: Any,
+    ) -> Any:
+        """Call the method of a store with what was asked for, by name, and what the front supplies;
+        `spelled` returns how the users of the front write a parameter."""
+        self.check(given, spelled)
         arguments = {name: it for name, it in supplied.items() if self.takes(name)}
         for name, parameter in _declared(self.method).items():
             form = _form(parameter.type)
@@ -168,9 +226,43 @@ def action(
     def declare(method: F) -> F:
         name = method.__name__
         _ACTIONS[name] = Action(name, role, method, seen, is_message, only_local)
-        return method
+        return _checked(method)
 
     return declare
+
+
+def _checked(method: F) -> F:
+    """Return the method, which refuses arguments that do not fit its annotations."""
+    names = list(inspect.signature(method).parameters)
+
+    @functools.wraps(method)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        for name, parameter in _signature(method).items():
+            if name in CHECKED_BY_ACTIONS or name not in given:
+                continue
+            if wrong := parameter.misfit(given[name]):
+                call = f"store.{method.__name__}({name}={_shown(given[name])})"
+                raise UsageError(f"{call}: {_in_python(wrong)}")
+        return method(*args, **kwargs)
+
+    return cast("F", checked)
+
+
+_PYTHON_NAMES = {"object": "dict", "array": "list", "null": "None"}
+
+
+def _in_python(expected: str) -> str:
+    """Return what is expected with Python's names of types instead of JSON's."""
+    return re.sub("|".join(_PYTHON_NAMES), lambda it: _PYTHON_NAMES[it[0]], expected)
+
+
+SHOWN_CHARS = 80
+
+
+def _shown(value: Any) -> str:
+    """Return a refused value as an error shows it: short, and without registered secrets."""
+    return masked(repr(value))[:SHOWN_CHARS]
 
 
 _ACTIONS: dict[str, Action] = {}
@@ -194,11 +286,13 @@ _PLAIN = (None, False, "", inspect.Parameter.empty)
 @functools.cache
 def _declared(method: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the parameters of a method that a front asks for."""
-    asked = {
-        name: it
-        for name, it in inspect.signature(method).parameters.items()
-        if name not in ("self", *SUPPLIED)
-    }
+    return {name: it for name, it in _signature(method).items() if name not in SUPPLIED}
+
+
+@functools.cache
+def _signature(method: Callable[..., Any]) -> dict[str, Parameter]:
+    """Return all parameters of a method."""
+    asked = {it: of for it, of in inspect.signature(method).parameters.items() if it != "self"}
     # Types of results are loaded when they are needed, so only those of parameters are read here.
     holder = types.SimpleNamespace(__annotations__={n: it.annotation for n, it in asked.items()})
     globals_: dict[str, Any] = getattr(method, "__globals__", {})
@@ -224,6 +318,12 @@ def _of_form(field: msgspec.structs.FieldInfo) -> Parameter:
     if field.required:
         return Parameter(field.name, field.type, is_positional=True)
     return Parameter(field.name, field.type, field.default)
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return any(value is it for it in get_args(kind))
+    return isinstance(value, get_origin(kind) or kind)
 
 
 def _kinds(type_: Any) -> Iterator[Any]:

@@ -4,8 +4,8 @@ the command, the HTTP route and the MCP tool are made, and is recorded with its 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -55,6 +55,8 @@ ExpectedNumber = Annotated[
 class OutcomeForm(msgspec.Struct, kw_only=True):
     """The outcome of an effect in doubt."""
 
+    EXPECTED: ClassVar = "Done(result), NOT_DONE or Failed(reason)"
+
     outcome: Annotated[
         Literal["done", "not_done", "failed"],
         says(
@@ -83,6 +85,8 @@ class OutcomeForm(msgspec.Struct, kw_only=True):
 class BudgetForm(msgspec.Struct, kw_only=True):
     """New limits, as a whole; those that are not given stay."""
 
+    EXPECTED: ClassVar = "a holdfast.Budget(usd=…, …)"
+
     usd: Annotated[
         Annotated[float, Meta(ge=0, le=1e9)] | None, says("The new limit in dollars.", "DOLLARS")
     ] = None
@@ -97,6 +101,8 @@ class BudgetForm(msgspec.Struct, kw_only=True):
 
 class QueueForm(msgspec.Struct, kw_only=True):
     """The limits of a queue. A limit that is not given stays; null removes it."""
+
+    EXPECTED: ClassVar = "a holdfast.Queue(name, …)"
 
     name: Annotated[Id, says("The queue.", "QUEUE")]
     concurrency: Annotated[
@@ -546,8 +552,6 @@ class Acting:
 
         From Python, the limits that `queue` does not give are taken away.
         """
-        if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
         from holdfast._operator.act import queue_admin
 
         queue_admin.set_limits(self._backend, queue.limits, actor_or_user(actor))
@@ -573,7 +577,7 @@ class Acting:
         *,
         older_than: Duration | None = None,
         flow: str | None = None,
-        status: str | Iterable[str] | None = None,
+        status: str | Collection[str] | None = None,
         dry_run: bool = False,
         trends_retention: Duration | None = None,
     ) -> Collected:

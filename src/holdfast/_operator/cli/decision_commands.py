@@ -56,7 +56,8 @@ def _settle(
     run_id, step = asked["run_id"], asked["step"]
     outcome = _outcome(done, fail, not_done=not_done)
     try:
-        answer = session.act("settle", {**asked, **outcome})
+        spelled = {"result": "--done", "reason": "--fail"}
+        answer = session.act("settle", {**asked, **outcome}, options=spelled)
     except UsageError as error:
         key = _similar_step(session, run_id, step)
         if key is None:

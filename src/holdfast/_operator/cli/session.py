@@ -147,6 +147,9 @@ _OURS = re.compile(
 """A command of ours in a text. What it is given stands behind it, and stays."""
 
 
+_NO_OPTIONS: Mapping[str, str] = {}
+
+
 class Session:
     """One invocation of a command."""
 
@@ -296,9 +299,20 @@ class Session:
 
             yield tell
 
-    def act(self, name: str, asked: Mapping[str, Any], *, create: bool = False) -> Any:
-        """Perform an action with what its command was given: see `takes`."""
+    def act(
+        self,
+        name: str,
+        asked: Mapping[str, Any],
+        *,
+        create: bool = False,
+        options: Mapping[str, str] = _NO_OPTIONS,
+    ) -> Any:
+        """Perform an action with what its command was given: see `takes`; `options` names those that the
+        command asks for in its own way."""
         action = declared(name)
+        words = {
+            it.name: it.word if it.is_positional else _flag(it.name) for it in action.parameters
+        }
         given = {it.name: asked[it.name] for it in action.parameters if it.name in asked}
         for it in action.parameters:
             if it.default is UNSET and given.get(it.name) is None:
@@ -306,7 +320,8 @@ class Session:
             elif given.get(it.name) is NONE:
                 given[it.name] = None
         supplied = {it: asked[it] for it in SUPPLIED if it in asked}
-        return action.perform(Acting(self.store(create=create)), given, **supplied)
+        spelled = {**words, **options}.__getitem__
+        return action.perform(Acting(self.store(create=create)), given, spelled, **supplied)
 
     def exit_code(self, code: int = OK) -> int:
         """Return the exit code: what is read from a store that lost commits is never just fine."""
@@ -554,13 +569,12 @@ def _type(asked: Parameter) -> Any:
     return float if float in asked.kinds else str
 
 
-COUNT_MAX = 2**31 - 1
 NONE = object()
 """What the word `none` says: no limit."""
 
 
 class _LimitType(click.types.IntParamType):
-    """A number above 0, or `none`."""
+    """A number, or `none`; the action checks its limits."""
 
     name = "limit"
 
@@ -568,9 +582,10 @@ class _LimitType(click.types.IntParamType):
         """Return the number, or NONE."""
         if value == "none":
             return NONE
-        if not value.isdecimal() or not 0 < int(value) <= COUNT_MAX:
-            self.fail("a number above 0, or none for no limit", param, ctx)
-        return int(value)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number above 0, or none for no limit", param, ctx)
 
 
 def _wait(function: Any) -> Any:
