@@ -325,6 +325,7 @@ class ConfirmationRequired(RunError):
         lines = [f"{what}:", *(f"  {effect}" for effect in effects)]
         lines += ["nothing was changed; if this is meant:", *(f"  {way}" for way in ways)]
         super().__init__(run_id, "\n".join(lines))
+        self.what = what
         self.effects = tuple(effects)
         self.ways = tuple(ways)
 

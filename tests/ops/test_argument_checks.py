@@ -19,7 +19,7 @@ from holdfast._operator.web import routes
 from holdfast._operator.web.action_routes import route_of
 from holdfast._operator.web.http_responses import Problem
 from holdfast._stores.contract import Store
-from holdfast.errors import UsageError
+from holdfast.errors import ConfirmationRequired, UsageError
 from holdfast.redaction import register_secret
 from tests.ops.journals import Journal
 
@@ -171,3 +171,36 @@ def test_an_argument_of_a_command_is_named_as_its_usage_names_it(sqlite: Store, 
     told = CliRunner().invoke(main, ["--url", url, "cancel", "x" * 1001])
     assert told.exit_code == 2
     assert "RUN_ID: expected `str` of length <= 1000" in told.stderr
+
+
+# -- each front names parameters in its own spelling ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resume", "r", "--keep"], "--keep is for a run that is held for drift"),
+        (["resume", "r", "--redo"], "--redo is for a run that is held for drift"),
+        (["pause", "r", "--actor", ""], "--actor names who decides"),
+        (["store", "prune", "--status", "running", "--yes"], "--status 'running': only runs"),
+        (["fork", "r", "n", "--before", "s", "--input", '{"size": 1}'], "has no 'size'"),
+        (["fork", "r", "n", "--before", "s", "--state", "1"], "--state is for a loop of turns"),
+    ],
+)
+def test_a_command_names_its_options(sqlite: Store, url, words, said):
+    Journal(sqlite, "r").step("s").failed("s")
+    told = CliRunner().invoke(main, ["--url", url, *words])
+    assert told.exit_code == 2
+    assert said in told.stderr
+    assert "`" not in told.stderr.replace("`holdfast", "")
+
+
+def test_a_command_confirms_with_an_option_and_python_with_an_argument(sqlite: Store, url):
+    Journal(sqlite, "r").effect("charge").completed()
+    told = CliRunner().invoke(main, ["--url", url, "rollback", "r", "--yes"])
+    assert told.exit_code == 2
+    assert "rollback r --confirm" in told.stderr
+    assert "store.rollback" not in told.stderr
+    with holdfast.open(url, default=False) as store, pytest.raises(ConfirmationRequired) as refused:
+        store.rollback("r")
+    assert "store.rollback('r', confirm=True)" in str(refused.value)

@@ -166,7 +166,7 @@ def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:
         (["--input", "[1]"], "a JSON object"),
         (["--input", "{"], "--input takes JSON"),
         (["--result", "fk.mail"], "STEP=JSON"),
-        (["--state", "1"], "in no loop of turns"),
+        (["--state", "1"], "--state is for a loop of turns"),
     ):
         refused = cli("fork", "r", "x", "--before", "fk.mail", "--confirm", *words)
         assert refused.exit_code != 0

@@ -391,7 +391,7 @@ def test_nobody_is_no_actor(store: PrivateStore, actor: Any) -> None:
         functools.partial(store.pause_queue, "default"),
         store.accept_data_loss,
     ):
-        with pytest.raises(UsageError, match="actor= says who decides"):
+        with pytest.raises(UsageError, match="`actor` names who decides"):
             decide(actor=actor)
     assert store.get("r").status == "queued"
     assert not store.get("r").signals

@@ -243,9 +243,9 @@ def test_what_is_said_wrongly(store: PrivateStore) -> None:
     one.submit("r")
     with pytest.raises(UsageError, match="name of a signal"):
         store.signal("r", "")
-    with pytest.raises(UsageError, match="1 to 200 characters"):
+    with pytest.raises(UsageError, match="signal_id.*length <= 200"):
         store.signal("r", "paid", signal_id="x" * 201)
-    with pytest.raises(UsageError, match="actor="):
+    with pytest.raises(UsageError, match="`actor`"):
         store.signal("r", "paid", actor=" ")
     with pytest.raises(UsageError, match="inside a flow"):
         wait_for_signal("paid")

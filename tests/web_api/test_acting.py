@@ -335,12 +335,19 @@ def test_a_fork_that_was_made_is_not_refused_afterwards(
 # -- a second yes ------------------------------------------------------------------------------
 
 
+def confirms_as_http_does(reply: Reply) -> bool:
+    """Return whether an error names the one way in which a request confirms."""
+    told = reply.data["error"]["message"].partition("if this is meant:")[2]
+    return told.split() == ["send", '"confirm":', "true"]
+
+
 def test_not_done_lists_the_effect_and_wants_a_second_yes(operator: Person, store: Store):
     etag, before = operator.etag("in-doubt"), content(store)
     body: dict[str, Any] = {"step": "charge", "outcome": "not_done"}
     reply = operator.act("run/settle", body, etag, id="in-doubt")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"] == ["charge"]
+    assert confirms_as_http_does(reply)
     assert content(store) == before
     assert operator.act("run/settle", {**body, "confirm": True}, etag, id="in-doubt").status == 200
     assert last(store, "in-doubt", "step_settled")["outcome"] == "not_done"
@@ -354,6 +361,7 @@ def test_a_fork_that_repeats_an_effect_wants_a_second_yes(operator: Person, stor
     reply = operator.act("run/fork", body, etag, id="paid")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert "charge" in reply.data["error"]["effects"][0]
+    assert confirms_as_http_does(reply)
     assert content(store) == before
     assert operator.act("run/fork", {**body, "confirm": True}, etag, id="paid").status == 200
 
@@ -365,6 +373,7 @@ def test_a_rollback_that_leaves_something_wants_a_second_yes(operator: Person, s
     reply = operator.act("run/rollback", {}, etag, id="paid")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"][0].startswith("charge (has no undo")
+    assert confirms_as_http_does(reply)
     assert content(store) == before
 
 
@@ -381,8 +390,18 @@ def test_resuming_over_an_effect_that_may_have_happened_wants_a_second_yes(
     reply = operator.act("run/resume", {}, etag, id="gave-up")
     assert (reply.status, reply.error) == (409, "ConfirmationRequired")
     assert reply.data["error"]["effects"] == ["charge"]
+    assert confirms_as_http_does(reply)
     assert content(store) == before
     assert operator.act("run/resume", {"confirm": True}, etag, id="gave-up").status == 200
+
+
+def test_a_refusal_names_the_field_and_no_option_of_the_command(operator: Person):
+    body = {"drift": "keep"}
+    reply = operator.act("run/resume", body, operator.etag("paused"), id="paused")
+    assert (reply.status, reply.error) == (400, "UsageError")
+    assert reply.data["error"]["message"].startswith("`drift` is for a run that is held for drift")
+    reply = operator.act("resume-all", {"held_reason": "diverged"})
+    assert reply.data["error"]["message"].endswith("give the changed one as `flow`")
 
 
 def test_a_doubt_is_not_resumed_over(operator: Person, store: Store):

@@ -187,7 +187,7 @@ class Action(msgspec.Struct, frozen=True):
         for parameter in self.parameters:
             value = given.get(parameter.name, UNSET)
             if value is not UNSET and (wrong := parameter.misfit(value)):
-                raise UsageError(f"{spelled(parameter.name)}: {wrong}, not {_shown(value)}")
+                raise UsageError(f"{spelled(parameter.name)}: {wrong}, not {_short_repr(value)}")
 
     def perform(
         self,
@@ -242,7 +242,7 @@ def _checked(method: F) -> F:
             if name in CHECKED_BY_ACTIONS or name not in given:
                 continue
             if wrong := parameter.misfit(given[name]):
-                call = f"store.{method.__name__}({name}={_shown(given[name])})"
+                call = f"store.{method.__name__}({name}={_short_repr(given[name])})"
                 raise UsageError(f"{call}: {_in_python(wrong)}")
         return method(*args, **kwargs)
 
@@ -260,7 +260,7 @@ def _in_python(expected: str) -> str:
 SHOWN_CHARS = 80
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     """Return a refused value as an error shows it: short, and without registered secrets."""
     return masked(repr(value))[:SHOWN_CHARS]
 

@@ -40,6 +40,7 @@ NO_NUL = r"^[^\x00]*$"
 """Not every store can be asked for the character zero."""
 Id = Annotated[str, Meta(min_length=1, max_length=1000, pattern=NO_NUL)]
 Text = Annotated[str, Meta(max_length=1000, pattern=NO_NUL)]
+SignalId = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_NUL)]
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 Few = Annotated[int, Meta(ge=1, le=10**9)]
 Period = Text | Annotated[float, Meta(ge=0)]
@@ -76,9 +77,7 @@ class OutcomeForm(msgspec.Struct, kw_only=True):
             return Failed(self.reason)
         if not self.confirm:
             why = f"settled as not done, this step of run {given['run_id']!r} is executed again"
-            raise ConfirmationRequired(
-                given["run_id"], why, [given["step"]], ['send "confirm": true']
-            )
+            raise ConfirmationRequired(given["run_id"], why, [given["step"]], ())
         return NOT_DONE
 
 
@@ -291,7 +290,7 @@ class Acting:
         value: Annotated[Any, says("What the run receives, as JSON.")] = None,
         *,
         signal_id: Annotated[
-            Text | None, says("Sent again under this id, it is delivered once.", "ID")
+            SignalId | None, says("Sent again under this id, it is delivered once.", "ID")
         ] = None,
         actor: str | None = None,
         expected_version: str | None = None,
@@ -575,15 +574,29 @@ class Acting:
     def prune(
         self,
         *,
-        older_than: Duration | None = None,
-        flow: str | None = None,
-        status: str | Collection[str] | None = None,
-        dry_run: bool = False,
-        trends_retention: Duration | None = None,
+        older_than: Annotated[
+            Duration | None,
+            says(
+                "How long ago they ended, such as 30d. Without it: as long as their flow keeps them "
+                "(`@flow(retention=…)`); flows without a retention keep all."
+            ),
+        ] = None,
+        flow: Annotated[
+            Text | None, says("Only runs of this flow, with their children.", "NAME")
+        ] = None,
+        status: Annotated[
+            str | Collection[str] | None,
+            says("completed, cancelled, rolled_back (together the default), or failed."),
+        ] = None,
+        dry_run: Annotated[bool, says("List what would be removed, and remove nothing.")] = False,
+        trends_retention: Annotated[
+            Duration | None,
+            says("How long the measures of `holdfast trends` are kept. Default: 14d."),
+        ] = None,
     ) -> Collected:
-        """Remove runs that ended longer ago than this, or than their flow's retention.
+        """Remove ended runs whose retention is over.
 
-        Failed ones only if `status` names them. Their ids are not given again. Measures (`holdfast
+        These are runs that ended longer ago than `older_than`, or than their flow's retention. Failed ones only if `status` names them. Their ids are not given again. Measures (`holdfast
         trends`) are kept for 14 days, or as long as `trends_retention` says.
         """
         from holdfast._operator.act import garbage_collection

@@ -384,6 +384,7 @@ def test_a_run_is_forked_and_rolled_back_when_that_is_confirmed(store) -> None:
             assert told["did"]["status"] == "rolled_back"
             unsure = await ask_it.refused("settle", run_id="f", step="x", outcome="not_done")
             assert "ConfirmationRequired" in unsure
+            assert "call settle again with confirm=true" in unsure
 
     asyncio.run(work())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast._engine.values.durations import is_seconds
-from holdfast.errors import UsageError
+from holdfast.errors import ConfirmationRequired, UsageError
 
 TRIES = 5
 """How often a decision is taken anew on a run that changed meanwhile, before the actor is asked."""
@@ -40,8 +40,13 @@ def check_actor(actor: object) -> None:
         or not _is_unicode(actor)
     ):
         raise UsageError(
-            f"actor= says who decides, in 1 to {ACTOR_MAX_CHARS} characters, not {actor!r:.80}"
+            f"`actor` names who decides, in 1 to {ACTOR_MAX_CHARS} characters, not {actor!r:.80}"
         )
+
+
+def confirmed_by(error: ConfirmationRequired, *ways: str) -> ConfirmationRequired:
+    """Return the same error with the ways in which the users of a front confirm."""
+    return ConfirmationRequired(error.run_id, error.what, error.effects, ways)
 
 
 def check_wait(action: str, wait_s: object) -> None:

@@ -63,7 +63,7 @@ def resume_drafts(
     if again and not accept_change and moved_to(history) is None:
         return _tried_again(actor, at_us)
     if drift is not None:
-        _check_drift(history, drift)
+        _check_drift(history)
     if status is Status.FAILED:
         return _next_generation(history, actor, at_us, accept_change=accept_change, confirm=confirm)
     if status is Status.HELD and held_reason(history) == HeldReason.DRIFT:
@@ -80,23 +80,19 @@ def resume_drafts(
     raise RunEnded(history.run_id, status or "empty", "a resume", why)
 
 
-_OPTIONS = {"keep": "--keep", "redo": "--redo"}
-"""The options of the command line for these decisions."""
-
-
-def _check_drift(history: History, drift: str) -> None:
+def _check_drift(history: History) -> None:
     """Refuse a decision about external changes for a run that waits for none."""
     reason = held_reason(history) if history.status is Status.HELD else None
     if reason == HeldReason.DRIFT:
         return
-    run_id, option = history.run_id, _OPTIONS.get(drift, drift)
+    run_id = history.run_id
     if reason is not None:
         detail = held_facts(history).get("detail")
         said = f"is held as {reason}{f' ({detail})' if detail else ''}"
     else:
         said = f"is {history.status or 'empty'}, and not held"
     raise UsageError(
-        f"{option} is for a run that is held for drift; run {run_id!r} {said}. See the possible "
+        f"`drift` is for a run that is held for drift; run {run_id!r} {said}. See the possible "
         f"actions: {command('explain', run_id)}"
     )
 

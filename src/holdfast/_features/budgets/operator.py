@@ -285,14 +285,14 @@ def _check(store: Store, row: RunRow, account: Account) -> None:
         if limit is not None and limit < spent:
             told = (dollars(limit), dollars(spent)) if name == "usd" else (limit, spent)
             raise UsageError(
-                f"the budget of run {account.root!r} cannot be {name}={told[0]}: {told[1]} is spent "
-                "already; set at least as much"
+                f"`{name}` of the budget of run {account.root!r} cannot be {told[0]}: {told[1]} is "
+                "spent already; set at least as much"
             )
     elapsed_us = store.now_us() - account.opened_us
     if account.wall_us is not None and account.wall_us <= elapsed_us:
         raise UsageError(
-            f"the budget of run {account.root!r} cannot be wall={as_text(account.wall_us)}: it was opened "
-            f"{as_text(elapsed_us)} ago; set more than that with wall= (--wall)"
+            f"`wall` of the budget of run {account.root!r} cannot be {as_text(account.wall_us)}: it was "
+            f"opened {as_text(elapsed_us)} ago; set more than that"
         )
 
 

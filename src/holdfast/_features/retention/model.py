@@ -60,9 +60,9 @@ def checked_statuses(status: str | Iterable[str] | None) -> frozenset[Status]:
     known = {member.value: member for member in ENDED}
     unknown = [name for name in names if name not in known]
     if unknown or not names:
+        wrong = ", ".join(map(repr, unknown or [status]))
         raise UsageError(
-            f"prune(status={status!r}): only runs that have ended are removed: "
-            f"{', '.join(sorted(known))}"
+            f"`status` {wrong}: only runs that have ended are removed: {', '.join(sorted(known))}"
         )
     return frozenset(known[name] for name in names)
 

@@ -142,9 +142,6 @@ def plan_fork(
     stored."""
     check_actor(actor)
     check_run_id(new_run_id)
-    kind = type(before).__name__
-    if kind != "str":
-        raise UsageError(f"fork of run {run_id!r}: before= is the key of a step, not {kind}")
     row = existing_row(store, run_id)
     entries = store.load(row)
     cut = fork_history.cut_before(run_id, before, entries, lineage.borrowed(store, row))
@@ -301,7 +298,7 @@ class _Given:
         assert started is not None
         node, digest = bytes(started.data()["input"]), row.input_digest
         if changed:
-            recorded: dict[str, Any] = self._read(node, "input=", self.values.decode_leniently)
+            recorded: dict[str, Any] = self._read(node, "`input`", self.values.decode_leniently)
             unknown = [name for name in changed if name not in recorded]
             if unknown:
                 raise UsageError(
@@ -310,7 +307,7 @@ class _Given:
                 )
             for name, value in changed.items():
                 if has_strangers(recorded[name]):
-                    raise self._unknown("input=")
+                    raise self._unknown("`input`")
                 if self.values.digest(value) != self.values.digest(recorded[name]):
                     self.differences.append(f"input {name}")
             node = self.values.encode({**recorded, **changed}, "input")
@@ -325,7 +322,7 @@ class _Given:
         data = {} if record.outcome is None else record.outcome.data()
         node = data.get("result", data.get("value"))
         if node is not None:
-            self._read(bytes(node), "results=")
+            self._read(bytes(node), "`results`")
         self.results[key] = msgspec.Raw(self.values.encode(value, f"results[{key!r}]"))
         self.differences.append(f"result of {key}")
         self._digests.append([key, self.values.digest(value)])
@@ -334,13 +331,13 @@ class _Given:
         """Take the state with which the turn begins."""
         if self.cut.loop is None:
             raise UsageError(
-                f"{self.cut.step} of run {self.cut.whole.run_id!r} is in no loop of turns, so there "
-                "is no state to give"
+                f"`state` is for a loop of turns; {self.cut.step} of run {self.cut.whole.run_id!r} is "
+                "in none"
             )
         loop, turn = self.cut.loop
         saved = self.cut.past.saved.get(loop)
         if saved is not None:
-            was = self._read(bytes(saved.data()["state"]), "state=")
+            was = self._read(bytes(saved.data()["state"]), "`state`")
             if type(was) is not type(value):
                 raise UsageError(
                     f"the state of {loop} is of type {type(was).__name__}, not "

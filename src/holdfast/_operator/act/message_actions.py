@@ -27,8 +27,6 @@ from holdfast._stores.contract import Posted, Store
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import AnswerConflict, RunEnded, RunNotFound, StaleView, UsageError
 
-ID_MAX_CHARS = 200
-
 
 class Sent(msgspec.Struct, frozen=True):
     """What became of a signal."""
@@ -48,8 +46,6 @@ def signal(
     check_label("the name of a signal", name)
     if signal_id is None:
         signal_id = uuid.uuid4().hex
-    elif not isinstance(signal_id, str) or not 0 < len(signal_id) <= ID_MAX_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"signal(…, signal_id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
     body = b'{"value":%b}' % codec.encode(
         masked_value(payload, name), f"the payload of signal {name!r}"
     )
@@ -69,9 +65,6 @@ def is_kept(store: Store, row: RunRow, name: str) -> bool:
 
 
 # -- answers and approvals ----------------------------------------------------------------------
-
-
-REASON_MAX_CHARS = 10_000
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -102,7 +95,7 @@ def answer(
     row, question = _open(store, run_id, name)
     if question is not None and question.kind == "approval":
         raise UsageError(
-            f"{name} of run {run_id!r} asks for an approval: store.approve(…), or "
+            f"{name} of run {run_id!r} asks for an approval, not for an answer; approve it: "
             + command("approve", run_id, name)
         )
     _check_fits(run_id, name, value, question)
@@ -122,8 +115,6 @@ def reject(
     """Reject what a run asks: the flow gets `Rejected`. The name is that of a question, or the step
     of an approval."""
     check_actor(actor)
-    if len(reason) > REASON_MAX_CHARS:
-        raise UsageError(f"reason= has at most {REASON_MAX_CHARS:,} characters")
     row, question = _open(store, run_id, name)
     body = msgspec.json.encode({"refused": reason})
     return _post(store, row, name, question, body, actor, expected_number, "refused")

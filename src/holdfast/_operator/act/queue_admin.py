@@ -51,12 +51,12 @@ class Many(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Refuse what cannot be meant."""
-        if self.status not in ("failed", "quarantined", "diverged"):
-            raise UsageError(f"held_reason={self.status!r}: 'quarantined' or 'diverged'")
         if self.status == "diverged" and self.flow is None:
-            raise UsageError("diverged runs are taken up flow by flow: say which flow was changed")
+            raise UsageError(
+                "diverged runs are resumed flow by flow: give the changed one as `flow`"
+            )
         if self.accept_change and self.status != "diverged":
-            raise UsageError(f"a change is accepted of diverged runs, not of {self.status} ones")
+            raise UsageError(f"`accept_change` is for diverged runs, not for {self.status} ones")
 
 
 def matching_runs(store: Store, many: Many) -> Iterator[RunRow]:

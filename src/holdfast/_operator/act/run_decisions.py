@@ -126,7 +126,7 @@ def _kind_and_reason(decision: Decision) -> tuple[str, str | None]:
         return "failed", decision.reason
     if decision is NOT_DONE:  # pyright: ignore[reportUnnecessaryComparison]
         return "not_done", None
-    raise UsageError(f"settle with Done(result), NOT_DONE or Fail(reason), not {decision!r:.80}")
+    raise UsageError(f"settle with Done(result), NOT_DONE or Failed(reason), not {decision!r:.80}")
 
 
 def _settled(store: Store, write: Write, step: str, kind: str, actor: str) -> Answer:

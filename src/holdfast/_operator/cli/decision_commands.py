@@ -166,7 +166,13 @@ def _resume(session: Session, app: str | None, yes: bool, **asked: Any) -> int |
         _preview(session, run_id, app)
         return None
     drift = "keep" if asked["keep"] else "redo" if asked["redo"] else None
-    tell(session, session.act("resume", {**asked, "drift": drift}), resumed=[], refused=0)
+    option = {} if drift is None else {"drift": f"--{drift}"}
+    tell(
+        session,
+        session.act("resume", {**asked, "drift": drift}, options=option),
+        resumed=[],
+        refused=0,
+    )
     return None
 
 

@@ -7,12 +7,13 @@ from typing import Any, cast
 import click
 import msgspec
 
+from holdfast._api.actions import declared
 from holdfast._engine.journal.fork_history import NOT_GIVEN
 from holdfast._engine.text import count
 from holdfast._operator.act import fork
 from holdfast._operator.cli.child_process import module_named, typed_arguments
 from holdfast._operator.cli.decision_commands import OBJECT, parsed, run_line
-from holdfast._operator.cli.session import Session, command, takes
+from holdfast._operator.cli.session import Session, command, spelled_as_options, takes
 from holdfast._runtime import registry
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import UsageError
@@ -47,16 +48,20 @@ def _fork(
     flow = _flow(app, existing_row(store, run_id).flow)
     if given is not None and flow is not None:
         given, checked = typed_arguments(flow, given), True
-    planned = fork.plan_fork(
-        store,
-        run_id,
-        asked["new_run_id"],
-        before=asked["before"],
-        input=given,
-        state=NOT_GIVEN if state is None else parsed("--state", state),
-        results=dict(_result(text) for text in results),
-        actor=asked["actor"],
-    )
+    replaced = dict(_result(text) for text in results)
+    with spelled_as_options(declared("fork"), {"results": "--result"}) as words:
+        declared("fork").check({**asked, "input": given, "results": replaced}, words.__getitem__)
+        # The plan that is shown is the one that is written, so the method is not called.
+        planned = fork.plan_fork(
+            store,
+            run_id,
+            asked["new_run_id"],
+            before=asked["before"],
+            input=given,
+            state=NOT_GIVEN if state is None else parsed("--state", state),
+            results=replaced,
+            actor=asked["actor"],
+        )
     if dry_run:
         _tell_planned(session, planned)
         return None

@@ -33,9 +33,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast._api.actions import SUPPLIED, Parameter, declared
+from holdfast._api.actions import SUPPLIED, Action, Parameter, declared
 from holdfast._api.handle import PATIENCE_S
 from holdfast._api.store_actions import Acting, actor_or_user
+from holdfast._engine.decisions.action_result import confirmed_by
 from holdfast._engine.text import length, visible
 from holdfast._engine.values.durations import LONGEST_US, micros
 from holdfast._operator.cli.command_list import SECTIONS
@@ -310,9 +311,6 @@ class Session:
         """Perform an action with what its command was given: see `takes`; `options` names those that the
         command asks for in its own way."""
         action = declared(name)
-        words = {
-            it.name: it.word if it.is_positional else _flag(it.name) for it in action.parameters
-        }
         given = {it.name: asked[it.name] for it in action.parameters if it.name in asked}
         for it in action.parameters:
             if it.default is UNSET and given.get(it.name) is None:
@@ -320,8 +318,9 @@ class Session:
             elif given.get(it.name) is NONE:
                 given[it.name] = None
         supplied = {it: asked[it] for it in SUPPLIED if it in asked}
-        spelled = {**words, **options}.__getitem__
-        return action.perform(Acting(self.store(create=create)), given, spelled, **supplied)
+        acting = Acting(self.store(create=create))
+        with spelled_as_options(action, options) as words:
+            return action.perform(acting, given, words.__getitem__, **supplied)
 
     def exit_code(self, code: int = OK) -> int:
         """Return the exit code: what is read from a store that lost commits is never just fine."""
@@ -330,6 +329,8 @@ class Session:
     def fail(self, error: Exception) -> int:
         """Print an error, and return its exit code."""
         code = code_of(error)
+        if isinstance(error, ConfirmationRequired):  # A line of Python confirms nothing here.
+            error = confirmed_by(error, *(it for it in error.ways if not it.startswith("store.")))
         message = str(error) + self._meant(error)
         if self.as_json:
             told: dict[str, Any] = {"type": type(error).__name__, "message": message}
@@ -541,7 +542,7 @@ def _asked(asked: Parameter, names: Collection[str]) -> Callable[[Any], Any]:
     if asked.is_positional:
         word = asked.word if asked.is_required else f"[{asked.word}]"
         return click.argument(asked.name, metavar=word, required=asked.is_required)
-    about = re.sub(r"`(\w+)`", lambda it: _flag(it[1]) if it[1] in names else it[0], asked.help)
+    about = _spelled(asked.help, {it: _flag(it) for it in names})
     if bool in asked.kinds:
         return click.option(_flag(asked.name), asked.name, is_flag=True, help=about)
     # To Click, `default=None` is a value: an option that has it is never missing.
@@ -555,6 +556,29 @@ def _asked(asked: Parameter, names: Collection[str]) -> Callable[[Any], Any]:
         help=about,
         **default,
     )
+
+
+_SUPPLIED_OPTIONS = {"actor": "--actor", "wait_s": "--wait"}
+
+
+@contextmanager
+def spelled_as_options(
+    action: Action, options: Mapping[str, str] = _NO_OPTIONS
+) -> Generator[Mapping[str, str], None, None]:
+    """Name parameters in refusals of an action as the user of its command writes them; yield that."""
+    asked = {it.name: it.word if it.is_positional else _flag(it.name) for it in action.parameters}
+    words = {**asked, **_SUPPLIED_OPTIONS, **options}
+    try:
+        yield words
+    except UsageError as error:
+        if type(error) is not UsageError:
+            raise
+        raise UsageError(_spelled(str(error), words)) from error
+
+
+def _spelled(text: str, words: Mapping[str, str]) -> str:
+    """Return a text whose parameters are named as their options are."""
+    return re.sub(r"`(\w+)`", lambda it: words.get(it[1], it[0]), text)
 
 
 def _flag(name: str) -> str:

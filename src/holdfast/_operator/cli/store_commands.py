@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
+from holdfast._api.actions import declared
 from holdfast._engine.text import count
 from holdfast._features.retention.store import Swept
 from holdfast._operator.act import garbage_collection, run_files
 from holdfast._operator.act.garbage_collection import Collected
 from holdfast._operator.cli import move_command
 from holdfast._operator.cli.exit_codes import DAMAGED, OK
-from holdfast._operator.cli.session import DurationType, Session, command, subgroup, takes
+from holdfast._operator.cli.session import (
+    Session,
+    command,
+    spelled_as_options,
+    subgroup,
+    takes,
+)
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.read.run_views import verified
 from holdfast._stores import audit_log
@@ -139,71 +147,38 @@ SHOWN = 20
 """How many runs that go, and how many that stay, are listed."""
 
 
-@click.option(
-    "--older-than",
-    type=DurationType(),
-    help="How long ago they ended, such as 30d. Without it: as long as their flow keeps them "
-    "(`@flow(retention=…)`); flows without a retention keep all.",
-)
-@click.option("--flow", metavar="NAME", help="Only runs of this flow, with their children.")
+@takes("prune", but=("status",))
 @click.option(
     "--status",
     multiple=True,
     metavar="STATUS",
     help="completed, cancelled, rolled_back (together the default), or failed; may be repeated.",
 )
-@click.option(
-    "--trends-retention",
-    type=DurationType(),
-    help="How long the measures of `holdfast trends` are kept. Default: 14d.",
-)
-@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def _prune(
-    session: Session,
-    older_than: float | None,
-    flow: str | None,
-    status: tuple[str, ...],
-    trends_retention: float | None,
-    dry_run: bool,
-    yes: bool,
-) -> int:
-    """Remove ended runs whose retention is over.
-
-    What goes: journal, values, messages and keys. What stays: the id, so that a run that was removed
+def _prune(session: Session, status: tuple[str, ...], yes: bool, **asked: Any) -> int:
+    """What goes: journal, values, messages and keys. What stays: the id, so that a run that was removed
     is not begun again by accident. A run is left alone while one of its business keys is younger than
     its key_ttl, while a child of it has not ended, and while a fork stands on it. There is no way
     back: `holdfast store export` what you want to keep.
     """
-    store = session.store()
-    statuses = status or None
-    if not dry_run and not yes:
-        with session.progress() as tell:
-            plan = garbage_collection.collect(
-                store,
-                older_than=older_than,
-                flow=flow,
-                status=statuses,
-                dry_run=True,
-                progress=tell,
-            )
+    asked["status"] = status or None
+    if not asked["dry_run"] and not yes:
+        plan = _collect(session, {**asked, "dry_run": True})
         if not session.as_json:
             _list(session, "TO BE REMOVED", plan.removed)
-        asked = f"Remove {count(len(plan.removed), 'run')}, for good?"
-        if plan.removed and not session.confirmed(asked, "--yes, or --dry-run to see which"):
+        question = f"Remove {count(len(plan.removed), 'run')}, for good?"
+        if plan.removed and not session.confirmed(question, "--yes, or --dry-run to see which"):
             session.say("Nothing was removed.")
             return OK
-    with session.progress() as tell:
-        collected = garbage_collection.collect(
-            store,
-            older_than=older_than,
-            flow=flow,
-            status=statuses,
-            dry_run=dry_run,
-            trends_retention=trends_retention,
-            progress=tell,
-        )
-    return _tell(session, collected)
+    return _tell(session, _collect(session, asked))
+
+
+def _collect(session: Session, asked: dict[str, Any]) -> Collected:
+    """Do what the action does, and show how far it is."""
+    action = declared("prune")
+    with session.progress() as tell, spelled_as_options(action) as words:
+        action.check(asked, words.__getitem__)
+        return garbage_collection.collect(session.store(), **asked, progress=tell)
 
 
 def _tell(session: Session, collected: Collected) -> int:

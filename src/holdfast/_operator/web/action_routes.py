@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast._api.actions import Action, Parameter, actions
 from holdfast._api.store_actions import Acting
-from holdfast._engine.decisions.action_result import Answer
+from holdfast._engine.decisions.action_result import Answer, confirmed_by
 from holdfast._engine.decisions.control import Stopped
 from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
 from holdfast._engine.journal.step_record import outcome_is_unknown
@@ -82,7 +82,10 @@ def _perform(action: Action, ask: Ask) -> Any:
         )
 
     own = _OWN.get(action.name)
-    told = decide() if own is None else own(ask, decide)
+    try:
+        told = decide() if own is None else own(ask, decide)
+    except ConfirmationRequired as error:
+        raise confirmed_by(error, 'send "confirm": true') from error
     if ask.query is not None and action.subject is not None and action.subject.name == "name":
         logger.info("%s %s, by %s", action.name, visible(ask.query.name), ask.actor)
     return _shown(told, ask)

@@ -13,7 +13,7 @@ from mcp_types import ToolAnnotations
 from pydantic import ConfigDict
 
 import holdfast
-from holdfast.errors import UsageError
+from holdfast.errors import ConfirmationRequired, UsageError
 from holdfast.integrations.mcp.shown import answer, is_seen_whole, one_line
 from holdfast.integrations.mcp.view_tools import told
 
@@ -65,7 +65,12 @@ def _tool(action: Any, store: holdfast.types.Store, actor: str) -> Tool:
         who = _who(ctx, actor)
         wanted = {it: getattr(asked, it) for it in model.__struct_fields__}
         _check_seen(action.name, store, wanted)
-        return answer(did=action.perform(store, wanted, actor=who), actor=who)
+        try:
+            did = action.perform(store, wanted, actor=who)
+        except ConfirmationRequired as error:
+            way = f"call {action.name} again with confirm=true"
+            raise ConfirmationRequired(error.run_id, error.what, error.effects, [way]) from error
+        return answer(did=did, actor=who)
 
     tool = Tool.from_function(
         told(call),
