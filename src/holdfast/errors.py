@@ -2,6 +2,7 @@
 
 HoldfastError
 ├── UsageError                 the code is wrong: change it
+│   ├── NotFound               no queue or schedule has this name
 │   ├── NotSerializable        a value would not survive: change what the step takes or returns
 │   └── ClassChanged           a stored value does not fit today's class: register an upgrade
 ├── StepFailed                 a step gave up: the flow may handle it
@@ -46,6 +47,10 @@ class HoldfastError(Exception):
 
 class UsageError(HoldfastError):
     """The calling code is wrong; the message says what to write instead."""
+
+
+class NotFound(UsageError):
+    """No queue or schedule has this name."""
 
 
 class NotSerializable(UsageError):

@@ -454,8 +454,8 @@ def test_a_terminal_sees_it_live(holdfast: Command, store: hf.types.Store):
 
 def test_queues_are_seen_and_changed(holdfast: Command, store: hf.types.Store):
     assert "No queue" in holdfast("queues").stdout
-    assert holdfast("queues", "show", "mail").returncode == 2
-    assert holdfast("queues", "resume", "mail").returncode == 2
+    assert holdfast("queues", "show", "mail").returncode == 6
+    assert holdfast("queues", "resume", "mail").returncode == 6
     submit(holdfast, "waits", "r", queue="mail")
     set_ = holdfast(
         "queues", "set", "mail", "--concurrency", "5", "--rate", "100", "--period", "30s"

@@ -83,13 +83,28 @@ def test_a_pause_and_the_command_that_ends_it(sqlite: Store, holdfast, url):
     assert result.exit_code == 0
     assert result.stdout == f"Run r is paused.\n  holdfast --url {url} resume r\n"
     assert "is paused by kim: lunch" in holdfast("explain", "r").stdout
-    assert holdfast("pause", "r").exit_code == 3
+    again = holdfast("pause", "r")
+    assert again.exit_code == 0
+    assert again.stdout.startswith("Run r is paused; it is paused already.")
+    assert "is paused by kim: lunch" in holdfast("explain", "r").stdout
     assert holdfast("resume", "r").exit_code == 0
     assert status(sqlite) == "queued"
 
 
-def test_no_such_run(sqlite: Store, holdfast):
-    assert holdfast("cancel", "nobody").exit_code == 6
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cancel", "nobody"),
+        ("queues", "show", "nobody"),
+        ("queues", "resume", "nobody"),
+        ("schedules", "pause", "nobody"),
+        ("schedules", "resume", "nobody"),
+    ],
+)
+def test_what_is_not_there_is_not_found(sqlite: Store, holdfast, words):
+    told = holdfast(*words, "--json")
+    assert (told.exit_code, as_json(told)["exit_code"]) == (6, 6)
+    assert "there is no" in as_json(told)["error"]["message"]
 
 
 def test_a_family_in_lists_and_views(sqlite: Store, holdfast):

@@ -415,6 +415,18 @@ def test_a_pause_holds_a_queued_run_until_it_is_resumed(store: PrivateStore) -> 
     assert done.run("r") == "done"
 
 
+def test_a_pause_of_a_paused_run_changes_nothing(store: PrivateStore) -> None:
+    done.submit("r")
+    store.pause("r", actor="ana", reason="wait for me")
+    before = kinds(store, "r")
+
+    again = store.pause("r", actor="bob")
+
+    assert (again.outcome, again.detail) == ("paused", "it is paused already")
+    assert kinds(store, "r") == before
+    assert store.get("r").held_detail == "paused by ana: wait for me"
+
+
 def test_a_pause_lets_the_step_that_is_executing_end(store: PrivateStore) -> None:
     handle = plain.start("r")
     assert gate.begun.wait(20)

@@ -223,6 +223,15 @@ def test_a_queue_keeps_its_limits_while_it_is_paused(store: testing.PrivateStore
         store.pause_queue("")
 
 
+def test_a_queue_or_schedule_that_is_not_there_is_not_found(store: testing.PrivateStore):
+    for decide in (store.resume_queue, store.pause_schedule, store.resume_schedule):
+        with pytest.raises(errors.NotFound, match="there is no (queue|schedule) 'nope'"):
+            decide("nope")
+    assert store.queues() == []
+    store.pause_queue("nope")  # It may be paused before it has a run.
+    store.resume_queue("nope")
+
+
 # -- many together -----------------------------------------------------------------------------
 
 

@@ -344,7 +344,7 @@ def test_the_commands(tmp_path):
         assert "goes on" in command("schedules", "resume", "hourly")
         told = json.loads(command("schedules", "--json"))
         assert [view["name"] for view in told["schedules"]] == ["hourly"]
-        assert "no schedule 'x'" in command("schedules", "pause", "x", code=2)
+        assert "no schedule 'x'" in command("schedules", "pause", "x", code=6)
 
 
 # -- a worker ----------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_an_admin_changes_a_queue_and_nothing_else_of_it(admin: Person, store: S
     told = admin.act("queue", {"concurrency": None, "paused": False}, name="mail").data["queue"]
     assert (told["concurrency"], told["rate"], told["paused"]) == (None, 9, False)
     assert admin.act("queue", {"concurrency": 0}, name="mail").status == 400
-    assert admin.act("schedule/pause", {}, name="nightly").error == "UsageError"
+    assert admin.act("schedule/pause", {}, name="nightly").error == "NotFound"
 
 
 # -- on what was seen --------------------------------------------------------------------------
@@ -395,6 +395,21 @@ def test_resuming_over_an_effect_that_may_have_happened_wants_a_second_yes(
     assert operator.act("run/resume", {"confirm": True}, etag, id="gave-up").status == 200
 
 
+def test_what_is_not_there_is_not_found(operator: Person, admin: Person):
+    for reply in (
+        admin.act("queue/resume", {}, name="nope"),
+        operator.act("schedule/pause", {}, name="nope"),
+        operator.act("schedule/resume", {}, name="nope"),
+    ):
+        assert (reply.status, reply.error) == (404, "NotFound")
+
+
+def test_a_pause_of_a_paused_run_succeeds(operator: Person):
+    reply = operator.act("run/pause", {}, operator.etag("paused"), id="paused")
+    assert (reply.status, reply.data["status"]) == (200, "held")
+    assert reply.data["did"] == "run 'paused' is paused: it is paused already"
+
+
 def test_a_refusal_names_the_field_and_no_option_of_the_command(operator: Person):
     body = {"drift": "keep"}
     reply = operator.act("run/resume", body, operator.etag("paused"), id="paused")
@@ -647,7 +662,7 @@ def test_i21_changes_of_queues_and_schedules_are_kept_with_their_actor(
     assert admin.act("queue", {"concurrency": 7}, name="mail").status == 200
     assert browser.act("schedule/pause", {}, name="nightly").status == 200
     assert operator.act("schedule/pause", {}, name="nightly").status == 200, "no change"
-    assert operator.act("schedule/pause", {}, name="no such").status == 400
+    assert operator.act("schedule/pause", {}, name="no such").status == 404
     found = operator.get("audit").data["audit"]
     assert [(it["actor"], it["what"], it["did"]) for it in found] == [
         ("lee (page, 127.0.0.1)", "schedule nightly", "paused"),

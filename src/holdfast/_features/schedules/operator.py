@@ -16,7 +16,7 @@ from holdfast._engine.text import length
 from holdfast._features.schedules.model import SECOND_US, Spec, local, zone_of
 from holdfast._stores import audit_log
 from holdfast._stores.contract import Query, ScheduleRow, Store
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ def set_schedule(store: Store, name: str, *, paused: bool, actor: str) -> Schedu
         rows = {row.name: row for row in store.schedules()}
         if name not in rows:
             known = ", ".join(rows) or "none"
-            raise UsageError(f"there is no schedule {name!r}; known are: {known}")
+            raise NotFound(f"there is no schedule {name!r}; known are: {known}")
         row = rows[name]
         if row.paused == paused:
             return _view(store, row)

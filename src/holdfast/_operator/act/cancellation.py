@@ -15,7 +15,7 @@ from holdfast._engine.decisions.control import (
     cancel_write,
     pause_write,
 )
-from holdfast._engine.decisions.resume import held_facts
+from holdfast._engine.decisions.resume import held_facts, moved_to
 from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History
@@ -98,6 +98,8 @@ class _Request:
         if self.kind == PAUSE:
             if self.posted is not None and _is_paused(row):
                 return _paused(self.store, row)
+            if self.posted is None and _is_paused(row) and moved_to(history) is None:
+                return _paused(self.store, row, "it is paused already")
             if self.posted is not None and row.status in ENDED:
                 return Stopped(self.run_id, row.status, "finished", f"it is {row.status}")
             if self.posted is not None and self._is_taken(row):
@@ -191,11 +193,13 @@ def _is_paused(row: RunRow) -> bool:
     return row.status is Status.HELD and row.held_reason == HeldReason.PAUSED
 
 
-def _paused(store: Store, row: RunRow) -> Stopped:
-    """Say that a run is paused, and which of its children go on all the same."""
+def _paused(store: Store, row: RunRow, detail: str = "") -> Stopped:
+    """Return that a run is paused, with the children that go on all the same."""
     children = tuple(open_children(store, row.run_id))
-    told = f"child runs go on; pause them by themselves: {', '.join(children[:10])}"
-    return Stopped(row.run_id, row.status, "paused", told if children else "", children)
+    if children:
+        go_on = f"child runs go on; pause them by themselves: {', '.join(children[:10])}"
+        detail = f"{detail}; {go_on}" if detail else go_on
+    return Stopped(row.run_id, row.status, "paused", detail, children)
 
 
 def _has_owner(store: Store, run_id: str) -> bool:

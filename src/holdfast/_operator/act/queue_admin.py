@@ -34,9 +34,12 @@ def set_limits(store: Store, limits: Limits, actor: str) -> None:
 
 
 def set_paused(store: Store, queue: str, *, paused: bool, actor: str) -> None:
-    """Pause a queue, or resume it; its limits stay."""
+    """Pause a queue, or resume it; its limits stay. A queue may be paused before it has a run."""
     name = check_label("the name of a queue", queue)
-    limits = queue_views.limits_of(store, name)
+    limits = queue_views.existing_limits(store, name)
+    if limits is None and not paused:
+        raise queue_views.no_queue(name)
+    limits = limits or Limits(name)
     set_limits(store, msgspec.structs.replace(limits, paused=paused), actor)
 
 

@@ -17,7 +17,6 @@ from holdfast._operator.cli.tables import STYLES, cell, table
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView, WorkerView
 from holdfast._stores.addresses import NoStore
-from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
 
 # -- queues -------------------------------------------------------------------------------------
@@ -130,7 +129,7 @@ def about_workers(alive: list[WorkerView]) -> str:
 @click.argument("queue")
 def _show(session: Session, queue: str) -> None:
     """Show one queue: its runs and its limits."""
-    _tell(session, _named(session.store(), queue))
+    _tell(session, queue_views.view(session.store(), queue))
 
 
 @takes("set_queue", but=("paused",))
@@ -149,9 +148,8 @@ def _pause(session: Session, **asked: Any) -> None:
 
 @takes("resume_queue")
 def _resume(session: Session, **asked: Any) -> None:
-    _named(session.store(), asked["name"])
     session.act("resume_queue", asked)
-    _tell(session, _named(session.store(), asked["name"]))
+    _tell(session, queue_views.view(session.store(), asked["name"]))
 
 
 def _changed(session: Session, action: str, asked: dict[str, Any]) -> None:
@@ -160,7 +158,7 @@ def _changed(session: Session, action: str, asked: dict[str, Any]) -> None:
     known = {it.name for it in queue_views.queues(store)}
     session.act(action, asked)
     _tell_new(session, asked["name"], known)
-    _tell(session, _named(store, asked["name"]))
+    _tell(session, queue_views.view(store, asked["name"]))
 
 
 def _tell_new(session: Session, name: str, known: set[str]) -> None:
@@ -168,16 +166,6 @@ def _tell_new(session: Session, name: str, known: set[str]) -> None:
     if name not in known and not session.as_json:
         others = ", ".join(sorted(known)) or "none"
         session.note(f"There was no queue {name} before; it has limits now. Known were: {others}.")
-
-
-def _named(store: Store, name: str) -> QueueView:
-    found = [queue for queue in queue_views.queues(store) if queue.name == name]
-    if not found:
-        raise UsageError(
-            f"there is no queue {name!r} with limits, or with a run that is open, failed or held; "
-            "to list the queues: holdfast queues"
-        )
-    return found[0]
 
 
 def _tell(session: Session, queue: QueueView) -> None:

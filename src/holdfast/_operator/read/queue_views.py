@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast._engine.command_lines import command
 from holdfast._engine.journal.rows import RunRow
 from holdfast._stores.claim_rules import queue_of
 from holdfast._stores.contract import Limits, Pulse, QueueState, Store
+from holdfast.errors import NotFound
 
 
 class Alone(msgspec.Struct, frozen=True):
@@ -170,10 +172,31 @@ def saturation(alive: Iterable[WorkerView]) -> float | None:
     return sum(worker.working for worker in known) / places if places else None
 
 
+def view(store: Store, queue: str) -> QueueView:
+    """Return a queue that has limits, or a run that is open, failed or held; raise NotFound."""
+    found = next((it for it in queues(store) if it.name == queue), None)
+    if found is None:
+        raise no_queue(queue)
+    return found
+
+
+def no_queue(name: str) -> NotFound:
+    """Return the error for a queue that is not there."""
+    return NotFound(
+        f"there is no queue {name!r} with limits, or with a run that is open, failed or held; to list "
+        f"the queues: {command('queues')}"
+    )
+
+
+def existing_limits(store: Store, queue: str) -> Limits | None:
+    """Return what a queue allows now; None of one that has neither limits nor a run."""
+    found = (state.limits for state in store.queues() if state.limits.queue == queue)
+    return next(found, None)
+
+
 def limits_of(store: Store, queue: str) -> Limits:
     """Return what a queue allows now; one that nobody has limited allows all."""
-    found = (state.limits for state in store.queues() if state.limits.queue == queue)
-    return next(found, Limits(queue))
+    return existing_limits(store, queue) or Limits(queue)
 
 
 def limit_fields(limits: Limits) -> dict[str, Any]:

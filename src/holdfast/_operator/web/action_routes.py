@@ -32,7 +32,7 @@ from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.routes import API, Ask, Nothing, Route
 from holdfast._stores.contract import Store
 from holdfast._stores.lookups import existing_row
-from holdfast.errors import ConfirmationRequired, Corrupt, RunHeld, UsageError
+from holdfast.errors import ConfirmationRequired, Corrupt, RunHeld
 
 WAIT_S = 3.0
 """How long a request waits for the process that has the run; then it says that it was asked."""
@@ -199,7 +199,7 @@ def _shown(told: Any, ask: Ask) -> Any:
         case ScheduleView():
             return response_models.ScheduleTold(schedule=told)
         case None:
-            return response_models.QueueTold(queue=_queue(ask.store, ask.query.name))
+            return response_models.QueueTold(queue=queue_views.view(ask.store, ask.query.name))
         case [*each] if all(isinstance(it, Resumed) for it in each):
             return response_models.ResumedAll(resumed=each)
         case _:
@@ -231,13 +231,6 @@ def _forked(made: Fork, ask: Ask) -> response_models.Forked:
         created=made.created,
         input_checked=None if ask.body.input is None else False,
     )
-
-
-def _queue(store: Store, name: str) -> queue_views.QueueView:
-    found = [it for it in queue_views.queues(store) if it.name == name]
-    if not found:
-        raise UsageError(f"there is no queue {name!r}")
-    return found[0]
 
 
 ROUTES: list[Route] = [route_of(action) for action in actions() if not action.only_local]

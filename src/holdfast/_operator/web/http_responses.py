@@ -17,6 +17,7 @@ from holdfast.errors import (
     Corrupt,
     HoldfastError,
     KeyConflict,
+    NotFound,
     RunBusy,
     RunConflict,
     RunDeleted,
@@ -35,6 +36,7 @@ JSON = "application/json"
 
 _STATUS: list[tuple[type[HoldfastError], int]] = [
     (RunNotFound, 404),
+    (NotFound, 404),
     (RunDeleted, 410),
     (StaleView, 409),
     (AnswerConflict, 409),

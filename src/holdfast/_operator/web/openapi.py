@@ -17,7 +17,7 @@ _REFUSALS = {
     "400": "What was asked makes no sense; the message says why.",
     "401": "No valid token or session.",
     "403": "The role is not enough, or another site has sent it.",
-    "404": "There is no such run.",
+    "404": "There is no such run, queue or schedule.",
     "409": "It changed since it was looked at, was answered before, or concerns effects and is not "
     "confirmed (then `effects` lists them).",
     "410": "The run was deleted.",
