@@ -434,6 +434,8 @@ class Taking(Ground):
             Limits("mail"),
         ]
         assert self.state().failed == 1
+        self.store.set_limits(Limits("mail", concurrency=2))
+        assert self.store.queues(counted=False) == [QueueState(Limits("mail", concurrency=2))]
 
     # -- held runs, tried again --------------------------------------------------------------------
 

@@ -208,13 +208,15 @@ class MemoryFleet:
             self.world.fleet.limits[self.namespace, limits.queue] = msgspec.structs.replace(limits)
             self.world.committed()
 
-    def queues(self) -> builtins.list[QueueState]:
+    def queues(self, *, counted: bool = True) -> builtins.list[QueueState]:
         with self.world.lock:
             states = {
                 name: QueueState(msgspec.structs.replace(limits))
                 for (namespace, name), limits in self.world.fleet.limits.items()
                 if namespace == self.namespace
             }
+            if not counted:
+                return [states[name] for name in sorted(states)]
             now_us = self.world.now_us()
             mine = [row for row in self._mine() if row.deleted_us is None]
             for row in mine:

@@ -379,6 +379,7 @@ class Stores(RuleBasedStateMachine):
         self.both(process, lambda store: store.claimable(self.clock(), limit))
         self.both(process, lambda store: store.waiting_on("child:x"))
         self.both(process, lambda store: store.queues())
+        self.both(process, lambda store: store.queues(counted=False))
         self.both(process, lambda store: store.schedules())
         self.both(process, lambda store: [(it.owner, it.until_us) for it in store.pulses()])
         for key in KEYS:

@@ -91,7 +91,7 @@ def test_row_44_no_call_hangs_on_a_silent_connection(
         "list": lambda: store.list(Query()),
         "load": lambda: store.load(row),
         "claimable": lambda: store.claimable(store.now_us(), 10),
-        "queues": store.queues,
+        "queues": lambda: store.queues(),
         "schedules": store.schedules,
         "pulses": store.pulses,
     }

@@ -130,7 +130,7 @@ def declare_limits(store: Store, flows: Iterable[Any]) -> None:
     limited = [queue.limits for queue in declared.values() if queue.has_limits]
     if not limited:
         return
-    known = {state.limits.queue: state.limits for state in store.queues()}
+    known = {state.limits.queue: state.limits for state in store.queues(counted=False)}
     for limits in limited:
         before = known.get(limits.queue)
         told = codec.encode(msgspec.to_builtins(limits), "limits")

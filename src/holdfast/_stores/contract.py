@@ -242,9 +242,9 @@ class Store(Protocol):
         """Set the limits of a queue; they apply to every worker at once."""
         ...
 
-    def queues(self) -> Queues:
+    def queues(self, *, counted: bool = True) -> Queues:
         """Return every queue that has limits, or a run that is open, failed or held, by name, with
-        its counts."""
+        its counts; if they are not `counted`, those with limits only, without reading runs."""
         ...
 
     def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:

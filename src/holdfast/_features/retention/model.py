@@ -60,7 +60,7 @@ def checked_statuses(status: str | Iterable[str] | None) -> frozenset[Status]:
     known = {member.value: member for member in ENDED}
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        wrong = ", ".join(map(repr, unknown or [status]))
+        wrong = ", ".join(map(repr, unknown)) or repr(status)
         raise UsageError(
             f"`status` {wrong}: only runs that have ended are removed: {', '.join(sorted(known))}"
         )

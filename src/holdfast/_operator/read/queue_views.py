@@ -190,13 +190,16 @@ def no_queue(name: str) -> NotFound:
 
 def existing_limits(store: Store, queue: str) -> Limits | None:
     """Return what a queue allows now; None of one that has neither limits nor a run."""
-    found = (state.limits for state in store.queues() if state.limits.queue == queue)
-    return next(found, None)
+    limits = limits_of(store, queue)
+    if limits != Limits(queue) or any(it.limits.queue == queue for it in store.queues()):
+        return limits
+    return None
 
 
 def limits_of(store: Store, queue: str) -> Limits:
     """Return what a queue allows now; one that nobody has limited allows all."""
-    return existing_limits(store, queue) or Limits(queue)
+    limited = (state.limits for state in store.queues(counted=False))
+    return next((it for it in limited if it.queue == queue), Limits(queue))
 
 
 def limit_fields(limits: Limits) -> dict[str, Any]:

@@ -443,11 +443,11 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
 
         self._writer.transact(work)
 
-    def queues(self) -> builtins.list[QueueState]:
+    def queues(self, *, counted: bool = True) -> builtins.list[QueueState]:
         limits = fleet_rows.limits_in(self._database.read, self.namespace)
         states = {name: QueueState(known) for name, known in limits.items()}
         values = {**self._left(self.now_us()), "lease_us": self._lease_us()}
-        for name, *counts in self._database.read("queue_counts", values):
+        for name, *counts in self._database.read("queue_counts", values) if counted else ():
             known = limits.get(fleet_rows.queue_name(name)) or Limits(name)
             states[name] = QueueState(known, *counts)
         return [states[name] for name in sorted(states)]
