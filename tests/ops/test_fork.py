@@ -19,7 +19,7 @@ import holdfast
 from holdfast import effect, flow, step, testing, turns
 from holdfast._engine.journal.rows import SEQ_BITS
 from holdfast._engine.values.class_registry import KNOWN
-from holdfast._operator.act import store_move
+from holdfast._operator.act import fork, store_move
 from holdfast._operator.act.run_files import export
 from holdfast._operator.act.store_move import Fate
 from holdfast._operator.cli.main import main
@@ -154,6 +154,13 @@ def test_a_dry_run_lists_what_is_repeated_and_makes_nothing(
     assert preview["differences"] == ["input topic"]
     assert "repeat no effect" in cli("fork", "r", "f", "--before", "fk.write", "--dry-run").output
     assert [run.run_id for run in opened.runs()] == ["r"]
+
+
+def test_a_preview_needs_no_id(opened: holdfast.types.Store) -> None:
+    """Not even that of a run which exists."""
+    planned = fork.plan_fork(opened._backend, "r", None, before="fk.search", actor="kim")
+    assert planned.new.run_id == ""
+    assert opened.preview_fork("r", before="fk.search") == fork.preview(planned)
 
 
 def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:

@@ -499,7 +499,6 @@ class Acting:
         return fork.preview_fork(
             self._backend,
             run_id,
-            "preview",
             before=before,
             results=results,
             actor=actor_or_user(None),

@@ -129,7 +129,7 @@ def fork(
 def plan_fork(
     store: Store,
     run_id: str,
-    new_run_id: str,
+    new_run_id: str | None,
     *,
     before: str,
     input: Mapping[str, Any] | None = None,
@@ -138,10 +138,11 @@ def plan_fork(
     actor: str,
     redact: Redact | None = None,
 ) -> Plan:
-    """Work out a fork without writing anything; `redact` takes out of what is given what must not be
-    stored."""
+    """Plan a fork without writing anything; a preview needs no id. `redact` removes what must not be
+    stored from what is given."""
     check_actor(actor)
-    check_run_id(new_run_id)
+    if new_run_id is not None:
+        check_run_id(new_run_id)
     row = existing_row(store, run_id)
     entries = store.load(row)
     cut = fork_history.cut_before(run_id, before, entries, lineage.borrowed(store, row))
@@ -171,7 +172,7 @@ def plan_fork(
     )
     at_us = store.now_us()
     new = NewRun(
-        run_id=new_run_id,
+        run_id=new_run_id or "",
         flow=row.flow,
         version=row.version,
         input_digest=digest,
@@ -193,7 +194,7 @@ def plan_fork(
 def preview_fork(
     store: Store,
     run_id: str,
-    new_run_id: str,
+    new_run_id: str | None = None,
     *,
     before: str,
     results: Mapping[str, Any] | None = None,

@@ -284,9 +284,8 @@ def preview_rollback(ask: Ask) -> response_models.RollbackPreviewTold:
 def preview_fork(ask: Ask) -> response_models.ForkPreviewTold:
     """Say which effects a fork would repeat."""
     asked: request_models.ForkQuery = ask.query
-    new_run_id = asked.new_run_id or "preview"
     preview = forks.preview_fork(
-        ask.store, asked.id, new_run_id, before=asked.before, actor=ask.actor
+        ask.store, asked.id, asked.new_run_id, before=asked.before, actor=ask.actor
     )
     return response_models.ForkPreviewTold(preview=preview)
 
