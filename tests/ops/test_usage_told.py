@@ -92,3 +92,27 @@ def test_a_new_day_has_its_date():
         "      2026-01-02 (UTC)",
         "",
     ]
+
+
+@pytest.mark.parametrize("words", [["--url", "", "runs"], ["runs", "--url", ""]])
+def test_an_empty_url_is_not_the_default_store(words: list[str], monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/other.db")
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 1
+    assert "'' is not the URL of a store" in told.stderr
+
+
+def test_an_empty_namespace_is_not_the_default_one(sqlite: Store, url: str):
+    Journal(sqlite, "r").completed()
+    for words in (["--namespace", "", "runs"], ["runs", "--namespace", ""]):
+        told = CliRunner().invoke(main, ["--url", url, *words])
+        assert "No runs yet" in told.stdout
+
+
+@pytest.mark.parametrize("words", [["--flow", ""], ["--older-than", "0"], ["--search", ""]])
+def test_an_empty_filter_is_a_filter(sqlite: Store, url: str, words: list[str]):
+    """Such as that of an unset variable of the shell."""
+    assert "No runs yet" in CliRunner().invoke(main, ["--url", url, "runs"]).stdout
+    told = CliRunner().invoke(main, ["--url", url, "runs", *words])
+    assert told.stdout == "No runs like that.\n"

@@ -53,7 +53,8 @@ def _move(
     """
     here = _opened(source, session.namespace)
     try:
-        there = _target(target, to_namespace or session.namespace, dry_run=dry_run)
+        into = session.namespace if to_namespace is None else to_namespace
+        there = _target(target, into, dry_run=dry_run)
         try:
             store_move.check(here, there)
             return _report(

@@ -99,7 +99,7 @@ def _runs(
         queue=queue,
         held_reason=held_reason,
         parent=parent,
-        limit=limit or LISTED,
+        limit=LISTED if limit is None else limit,
         before_run_no=run_views.run_cursor(after),
     )
     if parent is not None and store.get(parent) is None:
@@ -110,10 +110,12 @@ def _runs(
             raise UsageError(f"{refused} are not for --follow")
         return journal_follower.follow_runs(session, query)
     found = run_views.summaries(store, query, version, finding)
-    filters = (status, search, flow, tag, queue, held_reason, finding, version, parent)
+    filters = (search, flow, tag, queue, held_reason, finding, version, parent)
+    ages = (older_than, newer_than)
+    is_filtered = bool(status) or any(it is not None for it in (*filters, *ages))
     if session.as_json:
         session.answer(runs=found, next=found.next)
-    elif not found and not any((*filters, older_than, newer_than)):
+    elif not found and not is_filtered:
         session.say(
             f"No runs yet in {place(shown(session.url), session.namespace)}.\n"
             "Start one from your program (flow.run('my-run-id', …)), or:\n"

@@ -158,11 +158,12 @@ class Session:
         self, command: str, url: str | None, namespace: str | None, *, as_json: bool
     ) -> None:
         self.command = command
-        self.url = url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
-        self.namespace = namespace or "default"
+        named = os.environ.get("HOLDFAST_URL") or None
+        self.url = url if url is not None else named or DEFAULT_URL
+        self.namespace = namespace if namespace is not None else "default"
         self.as_json = as_json
         self._options = _pointing(url, namespace)
-        self._says_where = bool(url or os.environ.get("HOLDFAST_URL"))
+        self._says_where = (url, named) != (None, None)
         self.out = console(stderr=False)
         self.err = console(stderr=True)
         self.pager: list[str] | None = None
@@ -364,8 +365,8 @@ class Session:
 
 def _pointing(url: str | None, namespace: str | None) -> list[str]:
     """Return the options with which a command finds this very store again."""
-    given = (("--url", url and shown_url(url)), ("--namespace", namespace))
-    return [f"{name} {shlex.quote(value)}" for name, value in given if value]
+    given = (("--url", None if url is None else shown_url(url)), ("--namespace", namespace))
+    return [f"{name} {shlex.quote(value)}" for name, value in given if value is not None]
 
 
 def console(*, stderr: bool, width: int | None = None) -> Console:
@@ -435,8 +436,8 @@ def command(
             given = _given_before(context)
             session = Session(
                 name if group.name == "main" else f"{group.name} {name}",
-                url or given.get("url"),
-                namespace or given.get("namespace"),
+                url if url is not None else given.get("url"),
+                namespace if namespace is not None else given.get("namespace"),
                 as_json=as_json or bool(given.get("as_json")),
             )
             live = bool(options.get("follow"))
@@ -465,7 +466,11 @@ def _given_before(context: click.Context) -> dict[str, Any]:
     given: dict[str, Any] = {}
     while context.parent is not None:
         context = context.parent
-        given |= {name: value for name, value in context.params.items() if not given.get(name)}
+        given |= {
+            name: value
+            for name, value in context.params.items()
+            if given.get(name) in (None, False)
+        }
     return given
 
 
