@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._engine.journal.changes import PostMessage, TakeMessage
+from holdfast._engine.journal.changes import CloseInbox, PostMessage, TakeMessage
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import Lease, Message, Write
 from holdfast._stores.contract import Broken, Committed, Fenced, Posted
@@ -106,6 +106,24 @@ class Messages(Taking):
         assert isinstance(self.store.append(held[:1])[0], Committed)
         assert isinstance(self.store.append(held[1:])[0], Fenced)
         assert [taken for _, taken in self.store.messages(lease.row.run_no)] == [one.row.last_seq]
+
+    # -- a run that goes on in another store ---------------------------------------------------------
+
+    def test_a_moved_run_takes_messages_of_runs_only(self) -> None:
+        """What people send is refused; what another run wrote in its own transaction is kept."""
+        lease, other = self.started_run(), self.started_run("other")
+        assert self.store.post("r", a_message("early")) is Posted.ACCEPTED
+        held, changes = {"held_reason": "moved"}, [CloseInbox("r")]
+        moved = Write(lease, [entry(Kind.RUN_HELD)], row=held, changes=changes)
+        assert isinstance(self.store.append([moved])[0], Committed)
+        assert self.store.post("r", a_message("late")) is Posted.REFUSED
+        assert self.store.post("r", a_message("early")) is Posted.DUPLICATE
+        posts = [PostMessage("r", a_message("of a run"))]
+        assert isinstance(self.store.append([Write(other, [step()], changes=posts)])[0], Committed)
+        assert self.names() == [("early", 1), ("of a run", 2)]
+        back = Write(Lease(self.row(), acting=True), [entry(Kind.RUN_RESUMED)])
+        assert isinstance(self.store.append([back])[0], Committed)
+        assert self.store.post("r", a_message("late")) is Posted.ACCEPTED
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ def killed_half_way(source: str, target: str, at: int) -> bool:
         for run_id in here_and_there:
             row = here._backend.get(run_id)
             assert row is not None
-            moved = row.status in FINAL or (row.status, row.held_reason) == ("held", "paused")
+            moved = row.status in FINAL or (row.status, row.held_reason) == ("held", "moved")
             assert moved, f"{run_id} is {row.status} in the source, and arrived"
     return process.returncode == -signal.SIGKILL
 

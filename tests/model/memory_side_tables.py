@@ -62,7 +62,7 @@ class MemoryBeside:
         at = (row.run_no, message.message_id)
         if message.message_id in untaken or at in self.world.taken:
             return Posted.DUPLICATE
-        if not changes.reads_mail(row):
+        if not changes.takes_messages(row):
             return Posted.REFUSED
         untaken[message.message_id] = len(messages) + 1
         messages.append(msgspec.structs.replace(message, number=len(messages) + 1))

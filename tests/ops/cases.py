@@ -227,8 +227,8 @@ def held_paused(store: MemoryStore):
 def held_because_it_was_moved(store: MemoryStore):
     gone = {"url": "postgresql://db/runs", "namespace": "default", "actor": "kim"}
     journal = Journal(store, "r").step("search")
-    draft = journal.draft(Kind.RUN_HELD, reason="paused", detail="moved", moved_to=gone)
-    journal.write(draft, held_reason="paused")
+    draft = journal.draft(Kind.RUN_HELD, reason="moved", detail="moved", moved_to=gone)
+    journal.write(draft, held_reason="moved")
 
 
 @case

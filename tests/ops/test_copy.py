@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import NOT_DONE, effect, flow, step, testing
-from holdfast._engine.journal.changes import TakeMessage
+from holdfast._engine.journal.changes import PostMessage, TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.rows import Lease, Memo, Message, Write
 from holdfast._features.alerts import alerter
@@ -250,7 +250,7 @@ def test_a_run_in_doubt_is_held_in_the_target_and_settled_there(pair: Pair) -> N
     pair.copy()
 
     assert pair.target.get("r").held_reason == "in_doubt"
-    with pytest.raises(UsageError, match="settle cp-ask there"):
+    with pytest.raises(RunHeld, match="moved to"):
         pair.source.settle("r", "cp-ask", NOT_DONE, actor="ana")
     pair.target.settle("r", "cp-ask", NOT_DONE, actor="ana")
     assert run(pair.target, "r", "asked") == "asked asked"
@@ -312,14 +312,17 @@ def test_queue_priority_delay_tags_and_messages_come_along(pair: Pair) -> None:
     ]
 
 
-def test_what_is_said_to_a_moved_run_is_handed_on_by_the_next_copy(pair: Pair) -> None:
+def test_what_a_run_says_to_a_moved_run_is_handed_on_by_the_next_copy(pair: Pair) -> None:
     report.with_options(store=pair.source).submit("r", "tea")
-    pair.copy()
-    late = Message("late", "signal", "ann", 1, b"{}")
-    pair.source._backend.post("r", late)
+    report.with_options(store=pair.source).submit("child", "tea")
+    pair.copy("r")
+    late, kept = Message("late", "child_ended", "child", 1, b"{}"), pair.source._backend
+    lease = kept.claim("child", kept.register_owner(), kept.now_us())
+    assert not isinstance(lease, Busy)
+    kept.append([Write(lease, [], changes=[PostMessage("r", late)])])
 
-    pair.copy()
-    pair.copy()
+    pair.copy("r")
+    pair.copy("r")
 
     there = pair.target._backend.get("r")
     assert there is not None

@@ -298,8 +298,8 @@ def test_whatever_needs_a_person_is_said_and_told_by_the_exit_code(
 def test_a_run_that_was_moved_needs_nobody(holdfast, sqlite):
     there = {"url": "sqlite:///there.db", "namespace": "default", "actor": "kim"}
     gone = Journal(sqlite, "gone")
-    draft = gone.draft(Kind.RUN_HELD, reason="paused", detail="moved", moved_to=there)
-    gone.write(draft, held_reason="paused")
+    draft = gone.draft(Kind.RUN_HELD, reason="moved", detail="moved", moved_to=there)
+    gone.write(draft, held_reason="moved")
     assert holdfast("doctor").exit_code == 0
 
 

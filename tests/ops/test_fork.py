@@ -27,7 +27,14 @@ from holdfast._operator.explain.status_report import explain
 from holdfast._operator.read import run_views
 from holdfast._operator.read.timeline import timeline
 from holdfast._runtime import registry
-from holdfast.errors import ConfirmationRequired, Corrupt, RunDeleted, RunFailed, UsageError
+from holdfast.errors import (
+    ConfirmationRequired,
+    Corrupt,
+    RunDeleted,
+    RunFailed,
+    RunHeld,
+    UsageError,
+)
 from tests.ops.meanwhile import Meanwhile
 
 calls: Counter[str] = Counter()
@@ -377,7 +384,7 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
         assert there_report.run("grandchild", "refunds", "ann") == "REFUNDS, SENT TO ANN"
         assert calls == {"write": 2}
         assert there.verify() == []
-        with pytest.raises(UsageError, match="fork it there"):
+        with pytest.raises(RunHeld, match="moved to"):
             here.fork("open", "x", before="fk.search", confirm=True)
 
 

@@ -15,7 +15,7 @@ from holdfast._operator.act import run_rollback
 from holdfast._operator.cli.main import main
 from holdfast._operator.explain import status_report as explaining
 from holdfast._stores.contract import Store
-from holdfast.errors import UsageError
+from holdfast.errors import RunHeld
 from tests.ops.journals import Journal
 from tests.ops.test_cli_run import Command
 
@@ -167,9 +167,9 @@ def test_no_such_run_and_no_such_step(mailed, holdfast):
 def test_a_run_that_was_moved_is_rolled_back_where_it_is(store):
     journal = Journal(store, "r").effect("mail")
     gone = {"url": "sqlite:///other.db", "namespace": "default", "actor": "kim"}
-    held = journal.draft(Kind.RUN_HELD, reason="paused", moved_to=gone)
-    journal.write(held, held_reason="paused")
-    with pytest.raises(UsageError, match="roll it back there"):
+    held = journal.draft(Kind.RUN_HELD, reason="moved", detail="moved to other.db", moved_to=gone)
+    journal.write(held, held_reason="moved")
+    with pytest.raises(RunHeld, match="moved to other.db"):
         run_rollback.rollback(store, "r", actor="kim", confirm=True)
 
 

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast._engine.journal.changes import TakeMessage, inbox_lock, posted
+from holdfast._engine.journal.changes import CloseInbox, TakeMessage, inbox_lock, posted
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.rows import Account, Lease, Message, Write
 from holdfast._stores import row_codec
@@ -123,6 +123,32 @@ def test_messages_that_arrive_together_have_different_numbers(
             assert isinstance(second.exception(), psycopg.errors.UniqueViolation)
     found = [(message.message_id, message.number) for message in store.inbox(run_no)]
     assert found == ([("first", 1), ("m", 2)] if locked else [("first", 1)])
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_move_waits_for_a_message_that_is_being_posted(
+    store: Store, postgres_url: str, closed: bool
+) -> None:
+    """And a move that does not is found: the message is acknowledged, and nobody takes it along."""
+    lease = started(store, "moved")
+    run_no = lease.row.run_no
+    first = msgspec.structs.replace(MESSAGE, message_id="first")
+    changes = [CloseInbox("moved")] if closed else []
+    move = Write(lease, [entry(Kind.RUN_HELD)], row={"held_reason": "moved"}, changes=changes)
+
+    def moved() -> list[str]:
+        assert isinstance(store.append([move])[0], Committed)
+        return [message.message_id for message, _ in store.whole(lease.row).messages]
+
+    with ThreadPoolExecutor(1) as threads:
+        with Link.connect(postgres_url, autocommit=True) as link, link.writing():
+            name = row_codec.name_hash(*inbox_lock("default", "moved"))
+            link.fetch("lock_names", ([name],))
+            link.change("add_message", row_codec.message_values(posted(run_no, 1, first)))
+            taken_along = threads.submit(moved)
+            wait_for(lambda: taken_along.done() or is_waited_for(link), "it waits, or has moved")
+        assert taken_along.result() == (["first"] if closed else [])
+    assert store.post("moved", MESSAGE) is Posted.REFUSED
 
 
 def is_waited_for(link: Link) -> bool:

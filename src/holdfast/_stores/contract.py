@@ -275,7 +275,8 @@ class Store(Protocol):
 
     def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
         """Put a message into the inbox of a run; its id is unique per run. Refused once the run has
-        ended or failed (`lifecycle.ENDED`), but for an id that is there already. With an
+        ended or failed (`lifecycle.ENDED`), or was moved to another store, but for an id that is there
+        already. With an
         `etag` (`rows.etag_of`), raises `StaleView` if the run has another one now."""
         ...
 

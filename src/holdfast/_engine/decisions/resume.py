@@ -131,8 +131,8 @@ def _freed(
         raise RunHeld(
             run_id, reason, str(held.get("detail", "")), held.get("actions", ()), step=step
         )
-    if moved_to(history) is not None and not confirm:
-        raise RunHeld(run_id, reason, str(held.get("detail", "")), held.get("actions", ()))
+    if not confirm:
+        refuse_moved(history)
     if reason != HeldReason.DIVERGED:
         facts: dict[str, Any] = {
             "generation": history.generation,
@@ -285,12 +285,7 @@ def frees(history: History, settled: Record) -> bool:
 def find_doubt(history: History, step: str, *, alive: bool = False) -> Record:
     """Return the step if it is in doubt. Otherwise raise an error with its state and the steps in
     doubt."""
-    gone = moved_to(history)
-    if gone is not None:
-        raise UsageError(
-            f"run {history.run_id!r} was moved to {gone['url']} (namespace {gone['namespace']}); "
-            f"settle {step} there"
-        )
+    refuse_moved(history)
     record = history.records.get(step)
     if record is not None and (
         record.state is State.IN_DOUBT
@@ -348,6 +343,14 @@ def moved_to(history: History) -> dict[str, Any] | None:
         return None
     gone: dict[str, Any] | None = held_facts(history).get("moved_to")
     return gone
+
+
+def refuse_moved(history: History) -> None:
+    """Raise if a run was moved to another store: a decision about it is made there."""
+    if moved_to(history) is not None:
+        held = held_facts(history)
+        detail, actions = str(held.get("detail", "")), held.get("actions", ())
+        raise RunHeld(history.run_id, HeldReason.MOVED, detail, actions)
 
 
 def held_reason(history: History) -> str:

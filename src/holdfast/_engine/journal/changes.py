@@ -33,6 +33,7 @@ from holdfast._engine.journal.rows import (
     Refused,
     RunRow,
     View,
+    is_moved,
 )
 from holdfast.errors import KeyConflict
 
@@ -199,6 +200,26 @@ def inbox_lock(namespace: str, run_id: str) -> tuple[str, ...]:
 def reads_mail(row: RunRow) -> bool:
     """Return whether a message to this run can still be read by anybody."""
     return row.status not in ENDED
+
+
+def takes_messages(row: RunRow) -> bool:
+    """Return whether people can send a message to this run here: it has not ended, and was not moved
+    to another store. A message of another run is kept also for a moved one: the next move delivers it."""
+    return reads_mail(row) and not is_moved(row)
+
+
+class CloseInbox(Change):
+    """Let every message of people that is being posted come before this write, or find it."""
+
+    run_id: str
+
+    rank: ClassVar[int] = 22
+
+    def lock(self, namespace: str) -> tuple[str, ...]:
+        return inbox_lock(namespace, self.run_id)
+
+    def decide(self, view: View, applied: Applied, now_us: int) -> None:
+        """Change nothing: from this commit on, the row says that messages are refused."""
 
 
 def posted(run_no: int, number: int, message: Message) -> MessageRow:

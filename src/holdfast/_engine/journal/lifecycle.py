@@ -40,6 +40,8 @@ class HeldReason(StrEnum):
     CORRUPT = "corrupt"
     QUARANTINED = "quarantined"
     PAUSED = "paused"
+    MOVED = "moved"
+    """It goes on in another store."""
 
 
 class ClaimedBecause(StrEnum):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from holdfast._engine.journal.entries import WAIT_ENDS, Draft, Entry, Kind
-from holdfast._engine.journal.lifecycle import TABLE, Status, next_status
+from holdfast._engine.journal.lifecycle import TABLE, HeldReason, Status, next_status
 from holdfast._engine.values import masks
 from holdfast._engine.values.digest import seal
 from holdfast.errors import Corrupt
@@ -107,6 +107,11 @@ def etag_of(row: RunRow) -> str:
     if row.status in (Status.QUEUED, Status.RUNNING):
         return etag
     return f"{etag}.{row.held_reason or ''}.{row.last_seq}"
+
+
+def is_moved(row: RunRow) -> bool:
+    """Return whether a run was moved to another store and must not continue here."""
+    return row.status is Status.HELD and row.held_reason == HeldReason.MOVED
 
 
 OPEN_KEYS = frozenset({"in_progress", "in_doubt"})

@@ -39,6 +39,7 @@ _HELD: dict[str, str] = {
     HeldReason.CORRUPT: "its record is damaged",
     HeldReason.QUARANTINED: "its process died again and again without bringing it on",
     HeldReason.PAUSED: "it was paused",
+    HeldReason.MOVED: "it goes on in another store",
 }
 
 
@@ -106,8 +107,8 @@ def of_state(store_id: str, row: RunRow, entries: Sequence[Entry]) -> Alert | No
 
 
 def _severity(reason: str, said: dict[str, Any]) -> str:
-    """A person who paused a run knows of it; of a hold by the watchdog nobody does."""
-    if reason != HeldReason.PAUSED:
+    """A person who paused or moved a run knows of it; of a hold by the watchdog nobody does."""
+    if reason not in (HeldReason.PAUSED, HeldReason.MOVED):
         return "error"
     return "warning" if said.get("actor") == WATCHDOG else "info"
 

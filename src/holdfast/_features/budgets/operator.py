@@ -14,17 +14,18 @@ import msgspec
 
 from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.action_result import TRIES, Answer, check_actor
-from holdfast._engine.decisions.resume import draft, facts_of, held_facts
+from holdfast._engine.decisions.resume import draft, facts_of, held_facts, refuse_moved
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
-from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write
+from holdfast._engine.journal.rows import Account, Lease, Message, RunRow, Write, is_moved
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.text import count
 from holdfast._engine.values.durations import as_text
 from holdfast._engine.values.money import NANOS, dollars
 from holdfast._features.budgets.model import Budget, limits_of, more, new_account, why_not
 from holdfast._features.operator_side import Action, Case, HeldRun, Holds, OperatorSide
+from holdfast._stores import lineage
 from holdfast._stores.contract import Committed, Query, Store
 from holdfast._stores.families import account_of
 from holdfast._stores.lookups import existing_row
@@ -243,8 +244,11 @@ def set_budget(store: Store, run_id: str, budget: Budget, *, actor: str) -> Answ
     before = _account(store, row)
     after = msgspec.structs.replace(before, **limits_of(budget))
     _check(store, row, after)
+    _refuse_moved(store, row)
     _record(store, before, limits_of(budget), actor)
     store.put_account(after)
+    # A move from now on takes the account along; one that came in between has not seen it.
+    _refuse_moved(store, existing_row(store, before.root))
     freed = [held.run_id for held in _held(store, before) if _released(store, held, actor)]
     row = existing_row(store, run_id)
     return Answer(
@@ -302,6 +306,7 @@ def _record(store: Store, before: Account, limits: dict[str, int], actor: str) -
     facts = {"actor": actor, "to": limits, "before": _account_facts(before)}
     for _ in range(TRIES):
         row = existing_row(store, before.root)
+        _refuse_moved(store, row)
         if row.status in FINAL:
             return  # Those that it started are still at work; their journals have the release.
         at_us = store.now_us()
@@ -317,6 +322,11 @@ def _record(store: Store, before: Account, limits: dict[str, int], actor: str) -
             )
             return
     raise StaleView(before.root)
+
+
+def _refuse_moved(store: Store, row: RunRow) -> None:
+    if is_moved(row):
+        refuse_moved(lineage.fold(store, row))
 
 
 def _account_facts(account: Account) -> dict[str, int]:

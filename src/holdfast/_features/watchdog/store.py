@@ -16,7 +16,7 @@ from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Entry
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import CLAIMABLE, FINAL, Status
-from holdfast._engine.journal.rows import Lease, RunRow
+from holdfast._engine.journal.rows import Lease, RunRow, is_moved
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.values.moments import at
 from holdfast._features.watchdog import model as findings
@@ -96,7 +96,10 @@ class Survey:
         self, row: RunRow, journal: tuple[list[Entry], History] | None = None
     ) -> list[Finding]:
         """Return what is found in a run now, with what was noted of it before. `journal` is what
-        `lineage.read` returned, if it was read before. `verify` reports a damaged run."""
+        `lineage.read` returned, if it was read before. `verify` reports a damaged run. A run that was
+        moved is watched where it goes on."""
+        if is_moved(row):
+            return []
         try:
             entries, history = journal or lineage.read(self._store, row)
             return self._findings_in(row, entries, history)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable, Iterator
 
 from holdfast._engine.decisions import control
 from holdfast._engine.decisions.action_result import check_actor, check_wait
@@ -15,18 +16,18 @@ from holdfast._engine.decisions.control import (
     cancel_write,
     pause_write,
 )
-from holdfast._engine.decisions.resume import held_facts, moved_to
+from holdfast._engine.decisions.resume import held_facts, moved_to, refuse_moved
 from holdfast._engine.journal.changes import TakeMessage
 from holdfast._engine.journal.entries import Entry, Kind
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import ENDED, FINAL, HeldReason, Status
-from holdfast._engine.journal.rows import Lease, RunRow, Write
+from holdfast._engine.journal.rows import Lease, RunRow, Write, is_moved
 from holdfast._engine.journal.step_record import facts
 from holdfast._operator.read.run_views import fold
 from holdfast._stores.contract import Committed, Posted, Store
 from holdfast._stores.families import open_children
 from holdfast._stores.lookups import existing_row
-from holdfast.errors import StaleView
+from holdfast.errors import RunHeld, StaleView
 
 TRIES = 20
 PATIENCE_S = 10.0
@@ -95,6 +96,11 @@ class _Request:
 
     def _settled(self, row: RunRow, history: History) -> Stopped | None:
         """Return the result, if nothing is left to do."""
+        if is_moved(row):
+            if self.posted is None:
+                refuse_moved(history)
+            told = f"{held_facts(history).get('detail')}, with this request"
+            return Stopped(self.run_id, row.status, "pending", told)
         if self.kind == PAUSE:
             if self.posted is not None and _is_paused(row):
                 return _paused(self.store, row)
@@ -174,10 +180,9 @@ class _Request:
 
     def _done(self, row: RunRow, children: list[str], told: str = "") -> Stopped:
         if row.status is Status.CANCELLED:
-            for child in children:
-                # They were told in the same transaction; those that nobody has are cancelled now.
-                because = f"its parent, run {self.run_id!r}, was cancelled"
-                cancel(self.store, child, actor=self.actor, reason=because, wait_s=0)
+            because = f"its parent, run {self.run_id!r}, was cancelled"
+            left = cancel_children(self.store, children, self.actor, because)
+            told = "; ".join([*filter(None, [told]), *left])
             return Stopped(row.run_id, row.status, "cancelled", told, tuple(children))
         if _is_paused(row):
             return _paused(self.store, row)
@@ -187,6 +192,18 @@ class _Request:
         row = existing_row(self.store, self.run_id)
         settled = self._settled(row, fold(self.store, row))
         return settled or Stopped(self.run_id, row.status, "pending", _at_work(self.store, row))
+
+
+def cancel_children(
+    store: Store, children: Iterable[str], actor: str, because: str
+) -> Iterator[str]:
+    """Cancel runs whose parent has stopped, and yield what stands against it. They received the request
+    in the transaction of their parent; those without an owner are cancelled now."""
+    for child in children:
+        try:
+            cancel(store, child, actor=actor, reason=because, wait_s=0)
+        except RunHeld as moved:
+            yield f"child run {child!r} was not cancelled: {moved.detail}"
 
 
 def _is_paused(row: RunRow) -> bool:

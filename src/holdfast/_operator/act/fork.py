@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast._engine.command_lines import another_id, command
 from holdfast._engine.decisions.action_result import check_actor
-from holdfast._engine.decisions.resume import moved_to
+from holdfast._engine.decisions.resume import refuse_moved
 from holdfast._engine.journal import fork_history
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.fork_history import NOT_GIVEN, Cut, Facts
@@ -246,12 +246,7 @@ def _same_fork(store: Store, row: RunRow, told: Facts) -> None:
 
 
 def _check_here(cut: Cut) -> None:
-    gone = moved_to(cut.whole)
-    if gone is not None:
-        raise UsageError(
-            f"run {cut.whole.run_id!r} was moved to {gone['url']} (namespace {gone['namespace']}); "
-            "fork it there"
-        )
+    refuse_moved(cut.whole)
 
 
 def not_confirmed(planned: Plan) -> ConfirmationRequired:

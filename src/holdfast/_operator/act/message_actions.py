@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.action_result import check_actor
+from holdfast._engine.decisions.resume import refuse_moved
 from holdfast._engine.journal.lifecycle import ENDED, HeldReason, Status
 from holdfast._engine.journal.rows import Message, Question, RunRow
 from holdfast._engine.journal.step_keys import APPROVE, check_label
@@ -25,7 +26,7 @@ from holdfast._operator.read.run_views import fold
 from holdfast._stores.addresses import place
 from holdfast._stores.contract import Posted, Store
 from holdfast._stores.lookups import existing_row
-from holdfast.errors import AnswerConflict, RunEnded, RunNotFound, StaleView, UsageError
+from holdfast.errors import AnswerConflict, RunEnded, RunHeld, RunNotFound, StaleView, UsageError
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -55,8 +56,18 @@ def signal(
     except RunNotFound:
         raise RunNotFound(run_id, place(store.url, store.namespace)) from None
     if posted is Posted.REFUSED:
-        raise RunEnded(run_id, existing_row(store, run_id).status, f"signal {name!r}")
+        raise _refused(store, run_id, f"signal {name!r}")
     return Sent(run_id, name, signal_id, posted is Posted.ACCEPTED)
+
+
+def _refused(store: Store, run_id: str, what: str) -> Exception:
+    """Return the error for a message that the store refused: the run was moved, or has ended."""
+    row = existing_row(store, run_id)
+    try:
+        refuse_moved(fold(store, row))
+    except RunHeld as moved:
+        return moved
+    return RunEnded(run_id, row.status, what)
 
 
 def is_kept(store: Store, row: RunRow, name: str) -> bool:
@@ -154,7 +165,7 @@ def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None
         if given is not None:
             raise AnswerConflict(run_id, repr(name.removeprefix(APPROVE)), given.actor)
         raise RunEnded(run_id, row.status, f"an answer to {name.removeprefix(APPROVE)!r}")
-    fold(store, row)  # Nothing is said to a run that is damaged.
+    refuse_moved(fold(store, row))  # Nothing is said to a run that is damaged, either.
     asked = {question.name: question for question in store.questions(run_id, LISTED)}
     question = asked.get(name) or asked.get(APPROVE + name)
     if question is None:
@@ -215,7 +226,7 @@ def _post(
     message = Message(answer_id(known, now), ANSWER + known, actor, store.now_us(), body)
     posted = store.post(row.run_id, message)
     if posted is Posted.REFUSED:
-        raise RunEnded(row.run_id, existing_row(store, row.run_id).status, f"an answer to {shown}")
+        raise _refused(store, row.run_id, f"an answer to {shown}")
     if posted is Posted.DUPLICATE:
         given = _last_answer(store, row, known)
         raise AnswerConflict(row.run_id, shown, given.actor if given else "somebody else")

@@ -23,6 +23,7 @@ from holdfast._engine.decisions.resume import (
     find_doubt,
     held_facts,
     held_reason,
+    refuse_moved,
     resume_drafts,
     settle_drafts,
 )
@@ -233,8 +234,10 @@ def _take_given_up_key(
     }
     release = draft(Kind.RUN_RELEASED, store.now_us(), facts)
     change = SetKey(key.effect, key.key, "not_done")
+    other = existing_row(store, key.run_id)
+    refuse_moved(fold(store, other))
     writes = [
-        Write(Lease(existing_row(store, key.run_id), acting=True), [], changes=[change]),
+        Write(Lease(other, acting=True), [], changes=[change]),
         Write(Lease(row, acting=True), [release], row={"waiting_on": None}),
     ]
     first, second = store.append(writes)

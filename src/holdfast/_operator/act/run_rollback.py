@@ -15,7 +15,7 @@ from holdfast._engine.command_lines import command
 from holdfast._engine.decisions import action_result, control
 from holdfast._engine.decisions.action_result import Answer
 from holdfast._engine.decisions.moved_runs import where_else
-from holdfast._engine.decisions.resume import doubts_of_the_dead, moved_to
+from holdfast._engine.decisions.resume import doubts_of_the_dead, refuse_moved
 from holdfast._engine.journal.changes import RUN_ENDS, PostMessage, TakeMessage
 from holdfast._engine.journal.history import History
 from holdfast._engine.journal.lifecycle import Status
@@ -63,10 +63,11 @@ def rollback(
         write = _request(store, row, past, Wanted(actor, reason, to), confirm=confirm)
         write.changes = [*write.changes, *map(TakeMessage, posted)]
         if isinstance(store.append([write])[0], Committed):
-            for post in write.of(PostMessage):  # Those that nobody has are cancelled now.
-                because = f"its parent, run {run_id!r}, was rolled back"
-                cancellation.cancel(store, post.run_id, actor=actor, reason=because, wait_s=0)
-            return _answer(write.lease.row, f"run {run_id!r} is to be rolled back{_down_to(to)}")
+            because = f"its parent, run {run_id!r}, was rolled back"
+            children = [post.run_id for post in write.of(PostMessage)]
+            left = cancellation.cancel_children(store, children, actor, because)
+            did = f"run {run_id!r} is to be rolled back{_down_to(to)}"
+            return _answer(write.lease.row, "; ".join([did, *left]))
         # Somebody has it, or had it meanwhile: the next who claims it finds the message first.
         if not posted and not _post(store, row, write, posted):
             continue
@@ -83,9 +84,7 @@ def _is_known(
     """Answer for a run that is rolled back already, or on the way; None if it is to be asked for."""
     if row.status is Status.ROLLED_BACK:
         return _answer(row, f"run {row.run_id!r} was rolled back before", recorded=False)
-    gone = moved_to(past)
-    if gone is not None:
-        raise UsageError(f"run {row.run_id!r} was moved to {gone['url']}; roll it back there")
+    refuse_moved(past)
     if past.rollback is None:
         return None
     pending = core.wanted(past.rollback)

@@ -25,9 +25,10 @@ import msgspec
 from holdfast._engine.command_lines import command
 from holdfast._engine.decisions.moved_runs import COPIED_TO, before_copy, may_be_undone_twice
 from holdfast._engine.decisions.resume import doubts_of_the_dead, draft, moved_to
+from holdfast._engine.journal.changes import CloseInbox
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
-from holdfast._engine.journal.rows import Lease, RunRow, Write
+from holdfast._engine.journal.rows import Lease, RunRow, Write, is_moved
 from holdfast._operator.read.run_views import fold
 from holdfast._stores import lineage
 from holdfast._stores.addresses import shown
@@ -163,7 +164,7 @@ class _Mover:
         copy to this target has held it."""
         if row.status in FINAL:
             return before_copy(row)
-        if row.status is not Status.HELD or row.held_reason != HeldReason.PAUSED:
+        if not is_moved(row):
             return None
         gone = moved_to(fold(self._source, row))
         if gone is None:
@@ -262,8 +263,14 @@ class _Mover:
                 return None
         before = lease.row
         held = draft(Kind.RUN_HELD, self._source.now_us(), self._facts(before))
-        changes = {"held_reason": HeldReason.PAUSED.value}
-        write = Write(lease, [held], row=changes)
+        # Nobody goes on with it because what it waited for has come, and nobody tells it anything.
+        changes = {
+            "held_reason": HeldReason.MOVED.value,
+            "waiting_on": None,
+            "wake_us": None,
+            "heard": None,
+        }
+        write = Write(lease, [held], row=changes, changes=[CloseInbox(row.run_id)])
         return before if isinstance(self._source.append([write])[0], Committed) else None
 
     def _marked(self, row: RunRow) -> bool:
@@ -289,7 +296,7 @@ class _Mover:
     def _facts(self, before: RunRow) -> dict[str, object]:
         target = self._target
         return {
-            "reason": HeldReason.PAUSED,
+            "reason": HeldReason.MOVED,
             "detail": f"it was moved to {display_url(target.url)} (namespace {target.namespace}) by "
             f"{self._actor}, and goes on there",
             "step": before.current_step or "",

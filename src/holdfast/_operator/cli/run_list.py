@@ -12,12 +12,12 @@ from holdfast._operator.cli import journal_follower
 from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read import run_views
-from holdfast._operator.read.run_views import MOVED, RunSummary
+from holdfast._operator.read.run_views import RunSummary
 from holdfast._stores.addresses import NoStore, place, shown
 from holdfast._stores.contract import Query
 from holdfast.errors import RunNotFound, UsageError
 
-_REASONS = (*(str(reason) for reason in HeldReason), MOVED)
+_REASONS = tuple(str(reason) for reason in HeldReason)
 LISTED = 50
 _LEAST = ("VERSION", "STEPS", "AT", "FLOW")
 """What is left out of a narrow table, in this order."""

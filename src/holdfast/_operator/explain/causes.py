@@ -30,7 +30,6 @@ LOOKED_AT = 1000
 """How many runs are looked at for what holds them."""
 BACK = 20
 """How far behind the last entry of a run is looked for the one that held it."""
-MOVED = "moved"
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -115,8 +114,6 @@ class _Held:
             if entry is not None and entry.kind is Kind.RUN_HELD:
                 self.facts, self.since_us = facts_of(entry), entry.at_us
                 break
-        if self.facts.get("moved_to"):
-            self.reason = MOVED
         if self.reason in HOLDS:
             self.shared = HOLDS[HeldReason(self.reason)].shared(store, row)
 

@@ -17,7 +17,6 @@ from holdfast._engine.text import count
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._operator.read import question_views, queue_views
-from holdfast._operator.read.run_views import MOVED, reason_of
 from holdfast._stores.addresses import shown
 from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt
@@ -73,8 +72,8 @@ def needs_somebody(found: Iterable[Trouble | Finding]) -> bool:
 def of_run(store: Store, row: RunRow) -> list[Trouble]:
     """Return what a run waits for that a person decides or puts right."""
     see = (command("explain", row.run_id),)
-    reason = reason_of(store, row) if row.status is Status.HELD else None
-    if row.status is Status.HELD and reason != MOVED:
+    reason = row.held_reason
+    if row.status is Status.HELD and reason != HeldReason.MOVED:
         what = "somebody to resume it" if reason == HeldReason.PAUSED else "a decision"
         text = f"it waits for {what}"
         return [Trouble(f"held ({reason})" if reason else "held", Severity.WARNING, text, see)]
@@ -171,9 +170,9 @@ def _people(store: Store) -> Iterator[Trouble]:
     """Report the runs that wait for a decision."""
     reasons: Counter[str] = Counter()
     for row in watchdog.open_rows(store, Query(status=[Status.HELD])):
-        reasons[reason_of(store, row) or "held"] += 1
+        reasons[row.held_reason or "held"] += 1
     for reason, number in sorted(reasons.items()):
-        if reason != MOVED:
+        if reason != HeldReason.MOVED:
             waits = "waits" if number == 1 else "wait"
             what = "somebody to resume it" if reason == HeldReason.PAUSED else "a decision"
             text = f"{count(number, 'run')} held: {reason.replace('_', ' ')}; {waits} for {what}"

@@ -204,22 +204,24 @@ def _corrupt(case: RunCase) -> None:
     case.do("If it was put right (a backup restored, say), go on:", case.cmd("resume"))
 
 
-def _paused(case: RunCase) -> None:
+def _moved(case: RunCase) -> None:
     gone = moved_to(case.past)
-    if gone is not None:
-        case.said.case = (
-            f"{case.name} was moved to {gone['url']} (namespace {gone['namespace']}) by "
-            f"{gone['actor']}, and must not go on here as well."
-        )
-        case.progress()
-        case.said.unknown.append("How it goes there: this store does not hear of it.")
-        there = ("--url", str(gone["url"]), "--namespace", str(gone["namespace"]))
-        case.do("See how it is there:", case.cmd("explain", *there))
-        case.do(
-            "Only if it is not there, or will never go on there, let it go on here:",
-            case.cmd("resume", "--confirm"),
-        )
-        return
+    assert gone is not None
+    case.said.case = (
+        f"{case.name} was moved to {gone['url']} (namespace {gone['namespace']}) by "
+        f"{gone['actor']}, and must not go on here as well."
+    )
+    case.progress()
+    case.said.unknown.append("How it goes there: this store does not hear of it.")
+    there = ("--url", str(gone["url"]), "--namespace", str(gone["namespace"]))
+    case.do("See how it is there:", case.cmd("explain", *there))
+    case.do(
+        "Only if it is not there, or will never go on there, let it go on here:",
+        case.cmd("resume", "--confirm"),
+    )
+
+
+def _paused(case: RunCase) -> None:
     detail = held_facts(case.past).get("detail")
     case.said.case = f"{case.name} is {detail or 'paused'}."
     case.progress()
@@ -267,4 +269,5 @@ _REASON: dict[str, Callable[[RunCase], None]] = {
     HeldReason.QUARANTINED: _quarantined,
     HeldReason.CORRUPT: _corrupt,
     HeldReason.PAUSED: _paused,
+    HeldReason.MOVED: _moved,
 }

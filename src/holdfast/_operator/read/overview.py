@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast._engine.journal.lifecycle import Status
+from holdfast._engine.journal.lifecycle import HeldReason, Status
 from holdfast._engine.journal.rows import RunRow
 from holdfast._engine.values.moments import at
 from holdfast._operator.read import queue_views, run_views
@@ -90,7 +90,7 @@ def _runs(store: Store, rows: list[RunRow], asking: set[str]) -> list[Shown]:
     found: list[Shown] = []
     for row in rows:
         run = run_views.summary_of(store, row)
-        if run.held_reason != run_views.MOVED:
+        if run.held_reason != HeldReason.MOVED:
             found.append(Shown(run, _why(run, asking)))
     for run_id in asking - {shown.run.run_id for shown in found}:
         asks = store.get(run_id)

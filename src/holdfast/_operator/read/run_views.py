@@ -142,9 +142,6 @@ def failed_in(failed: Entry | None) -> str | None:
 # -- runs ---------------------------------------------------------------------------------------
 
 
-MOVED = "moved"
-"""What is shown as the reason of a run that is held because it was moved to another store."""
-
 UNREAD = "a step that cannot be read"
 """Where a run failed whose journal is damaged there."""
 
@@ -346,18 +343,13 @@ def page(
 ) -> tuple[list[RunSummary], int | None]:
     """Return up to `limit` runs, and from where on older ones are looked for (`before_run_no`), or
     None. So many runs are looked at: there may be fewer that fit, and more behind them."""
-    reasons = (*HeldReason, MOVED)
-    if query.held_reason is not None and query.held_reason not in reasons:
-        raise UsageError(f"held_reason={query.held_reason[:80]!r}: one of {', '.join(reasons)}")
+    if query.held_reason is not None and query.held_reason not in [*HeldReason]:
+        raise UsageError(f"held_reason={query.held_reason[:80]!r}: one of {', '.join(HeldReason)}")
     asked = msgspec.structs.replace(query)
-    if query.held_reason == MOVED:
-        asked.held_reason = HeldReason.PAUSED.value
     if finding in (Found.STUCK, Found.RUNAWAY_COST) and asked.status is None:
         asked.status = sorted(CLAIMABLE)  # What does not go on is neither stuck nor spends.
     wanted = (tags or {}).items()
-    picky = (
-        bool(wanted) or finding is not None or query.held_reason in (MOVED, HeldReason.PAUSED.value)
-    )
+    picky = bool(wanted) or finding is not None
     has = watchdog.having(store, finding)
     chosen: list[RunSummary] = []
     while looked_at > 0:
@@ -367,7 +359,7 @@ def page(
             asked.before_run_no = row.run_no
             fits = not wanted or wanted <= msgspec.json.decode(row.tags).items()
             run = summary_of(store, row) if fits and has(row) else None
-            if run is not None and query.held_reason in (None, run.held_reason):
+            if run is not None:
                 chosen.append(run)
             if len(chosen) >= query.limit:
                 return chosen, row.run_no
@@ -449,18 +441,6 @@ def is_abandoned(store: Store, row: RunRow) -> bool:
     return late or store.owner_is_dead(row.owner)
 
 
-def reason_of(store: Store, row: RunRow) -> str | None:
-    """Return why a run is held; one that goes on in another store is distinguished from a paused one."""
-    if row.status is Status.HELD and row.held_reason == HeldReason.PAUSED:
-        try:
-            last = store.entry(row.run_no, row.last_seq)
-        except Corrupt:
-            return HeldReason.CORRUPT.value  # One damaged run is no reason to list none.
-        if last is not None and last.kind is Kind.RUN_HELD and "moved_to" in facts_of(last):
-            return MOVED
-    return row.held_reason
-
-
 def may_be_taken(store: Store, row: RunRow) -> bool:
     """Return whether a process may take the run up now: nobody has it, its owner is proven dead, or
     the lease has run out."""
@@ -482,7 +462,7 @@ def view_of(
         run_id=row.run_id,
         flow=row.flow,
         status=str(row.status),
-        held_reason=MOVED if held.get("moved_to") else row.held_reason,
+        held_reason=row.held_reason,
         held_detail=held_detail(store, row, past) if held else None,
         actions=tuple(held.get("actions", ())),
         generation=row.generation,
@@ -522,7 +502,7 @@ def summary_of(store: Store, row: RunRow) -> RunSummary:
         run_id=row.run_id,
         flow=row.flow,
         status=str(row.status),
-        held_reason=reason_of(store, row),
+        held_reason=row.held_reason,
         generation=row.generation,
         owner=owner_of(store, row),
         current_step=row.current_step,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from holdfast._engine.journal.lifecycle import CLAIMABLE, Status
+from holdfast._engine.journal.lifecycle import CLAIMABLE, HeldReason, Status
 from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._engine.telemetry.trace_ids import trace_id_of
 from holdfast._engine.values.durations import micros
@@ -304,7 +304,7 @@ def pending(ask: Ask) -> response_models.Pending:
     doubts = doubt_views.doubts(ask.store, asked.limit, bad)
     bad = list({it.run_id: it for it in bad}.values())
     held = causes.causes(ask.store, causes.held_in(ask.store, asked.limit))
-    held = [it for it in held if it.reason != run_views.MOVED]
+    held = [it for it in held if it.reason != HeldReason.MOVED]
     return response_models.Pending(questions=asking, doubts=doubts, troubles=bad, held=held)
 
 

@@ -22,7 +22,7 @@ from holdfast._engine.decisions import control, resume
 from holdfast._engine.journal.changes import PostMessage, SetKey, TakeMessage
 from holdfast._engine.journal.entries import Draft, Kind
 from holdfast._engine.journal.history import History
-from holdfast._engine.journal.lifecycle import ENDED, ClaimedBecause, Status
+from holdfast._engine.journal.lifecycle import ENDED, ClaimedBecause, HeldReason, Status
 from holdfast._engine.journal.rows import OPEN_KEYS, Change, Lease, Message, RunRow, Write
 from holdfast._engine.scripts.doubt import key_token
 from holdfast._engine.scripts.stops import Unwind
@@ -62,6 +62,8 @@ def absorb(engine: Engine, run_id: str) -> None:
         row = engine.backend.get(run_id)
         if row is None or row.owner is not None or row.status in ENDED:
             return
+        if row.held_reason == HeldReason.MOVED:
+            return  # What is said to it goes along with the next move.
         # Others, such as signals, wait for the run itself.
         messages = [it for it in engine.backend.inbox(row.run_no) if _decides(it)]
         try:

@@ -206,7 +206,7 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
                 tx.changed()
                 return Posted.ACCEPTED
             claim_rules.check_etag(row, etag)
-            if not changes.reads_mail(row):
+            if not changes.takes_messages(row):
                 return Posted.REFUSED
             number = lookups.newest_number(tx.fetch, row.run_no) + 1
             posted = changes.posted(row.run_no, number, message)
