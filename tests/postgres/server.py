@@ -20,6 +20,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -79,7 +80,9 @@ BEGIN
   END LOOP;
   IF to_regclass('holdfast.store') IS NOT NULL THEN
     INSERT INTO holdfast.store (store_id, incarnation, accepted_through, lost)
-    VALUES (replace(gen_random_uuid()::text, '-', ''), 1, 0, NULL);
+    VALUES ('{store_id}', 1, 0, NULL);
+    INSERT INTO holdfast.incarnations (incarnation, at_us, actor, accepted, digest)
+    VALUES (1, 0, '', '{store_id}', '\\x{digest}');
   END IF;
 END $$
 """
@@ -307,7 +310,13 @@ class Server:
     def give_back_store(self, name: str) -> None:
         """Make the store as new for the next one: making its schema costs ten times as much."""
         self.cut_off(name)
-        self.execute(AS_NEW.format(ours=f"'{{{','.join(_tables())}}}'::text[]"), name)
+        from holdfast._engine.journal.rows import GENESIS
+        from holdfast._engine.values.digest import seal
+
+        store_id = uuid.uuid4().hex
+        ours = f"'{{{','.join(_tables())}}}'::text[]"
+        digest = seal(GENESIS, (1, 0, "", store_id)).hex()
+        self.execute(AS_NEW.format(ours=ours, store_id=store_id, digest=digest), name)
         self._stores.append(name)
 
     def cut_off(self, database: str) -> None:

@@ -57,7 +57,8 @@ def holds(server: Server, database: str) -> dict[str, object]:
     for schema, name, kind in relations:
         found[name] = kind
         if kind == "r":
-            rows = f"SELECT to_jsonb(t) - 'store_id' FROM {schema}.{name} AS t"
+            of_id = ["store_id", *(["accepted", "digest"] if name == "incarnations" else [])]
+            rows = f"SELECT to_jsonb(t) - '{{{','.join(of_id)}}}'::text[] FROM {schema}.{name} AS t"
             found[name] = server.execute(rows, database)
         elif kind == "S":
             found[name] = server.execute(

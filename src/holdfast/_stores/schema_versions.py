@@ -8,12 +8,20 @@ take away what only those needed (contract), and raises it.
 
 from __future__ import annotations
 
-from holdfast.errors import StoreTooNew
+from holdfast.errors import Corrupt, StoreTooNew
 
 WORKS_FROM = 1
 """The oldest version whose processes can work with a store of the newest one. Version 1 knows
 nothing of pulses: to it, the leases of a worker look as if they had run out. Version 2 knows nothing
 of waits: to it, the journal of a run that slept is damaged."""
+
+WAY_OUT = "restore the store from a backup"
+"""What is to be done about a store that is not whole, and cannot be opened."""
+
+
+def missing(what: str) -> Corrupt:
+    """Return the error about a part of a store without which it cannot be opened."""
+    return Corrupt(what, why=f"it is not there; {WAY_OUT}")
 
 
 def check(version: int, works_from: int, known: int, store: str) -> None:

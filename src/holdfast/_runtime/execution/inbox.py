@@ -63,7 +63,7 @@ def absorb(engine: Engine, run_id: str) -> None:
         if row is None or row.owner is not None or row.status in ENDED:
             return
         if row.held_reason == HeldReason.MOVED:
-            return  # What is said to it goes along with the next move.
+            return  # Its messages go along with the next move.
         # Others, such as signals, wait for the run itself.
         messages = [it for it in engine.backend.inbox(row.run_no) if _decides(it)]
         try:

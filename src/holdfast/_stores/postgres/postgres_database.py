@@ -17,7 +17,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -108,6 +108,7 @@ class Database:
         """How long work is tried again: less than a lease, so that it is given up before others
         may take the runs over."""
         self.came_back: Callable[[Link], None] = lambda _link: None
+        self.own_checks: Callable[[Snapshot], Iterable[Damage]] = lambda _state: ()
         """Called with the first connection after one broke, before it is used."""
         self.has_forked: Callable[[], None] = lambda: None
         """Called in a forked child: locks may have been held by threads that are not there."""
@@ -199,8 +200,9 @@ class Database:
             def each(name: str) -> Iterator[Any]:
                 return link.each(name, f"holdfast_{next(numbers)}")
 
-            lost = link.fetch("store_row")[0][3]
-            return work(Snapshot(link.fetch, each, progress, _no_checks, lost))
+            found = link.fetch("store_row")  # If it is not there, `own_checks` says so.
+            lost = found[0][3] if found else None
+            return work(Snapshot(link.fetch, each, progress, self.own_checks, lost))
 
         return self.again(once, checked)
 
@@ -377,11 +379,6 @@ class Writer:
     def beside(self, work: Callable[[Transaction], T]) -> T:
         """The same for what says nothing about any run."""
         return self.transact(work, BESIDE_PATIENCE_S)
-
-
-def _no_checks(_state: Snapshot) -> list[Damage]:
-    """A server checks its pages by itself."""
-    return []
 
 
 def first_link(place: Place) -> Link:

@@ -9,12 +9,16 @@ from importlib.resources import files
 
 import msgspec
 
+from holdfast._engine.journal.rows import GENESIS
+from holdfast._engine.values.digest import seal
 from holdfast._stores import schema_versions
 from holdfast._stores.addresses import NoStore
+from holdfast._stores.lookups import Fetch
 from holdfast._stores.postgres.server_connection import Link
-from holdfast.errors import StoreUnusable
+from holdfast.errors import Corrupt, StoreUnusable
 
 OLDEST_SERVER = 13_00_00
+_TABLE = re.compile(r"CREATE TABLE holdfast\.(\w+)")
 _DIVIDED = re.compile(
     r"CREATE TABLE ([\w.]+) \(([^;]*?)\); -- divided by run number$", re.MULTILINE
 )
@@ -29,6 +33,8 @@ class StoreRow(msgspec.Struct):
     lost: str | None
     server_us: int
     """When the server was started: another time is another server, or the same one after a crash."""
+    born_as: str | None
+    """The id that the store was made with, as its first incarnation says."""
 
 
 @cache
@@ -61,20 +67,24 @@ def partitioned(step: str, count: int) -> str:
 def open_store(link: Link, shown: str, partitions: int = 0, *, create: bool = True) -> StoreRow:
     """Check the server, bring the schema up to date, and return the store's row."""
     has_schema = check_server(link, shown)
+    version = _version(link, shown, has_schema=has_schema)
     if not has_schema and not create:
         raise NoStore(shown)
-    if not has_schema or _version(link, shown) < known():
+    if version < known():
         with link.writing():
             link.fetch("lock_schema")
             ((has_schema, *_),) = link.fetch("has_schema")
-            version = _version(link, shown) if has_schema else 0
+            version = _version(link, shown, has_schema=has_schema)
             for step in steps()[version:]:
                 link.execute((partitioned(step, partitions) if partitions else step).encode())
             if version < known():
                 link.change("set_schema_version", (known(), schema_versions.WORKS_FROM))
-            if not link.fetch("store_row"):
-                link.change("add_store", (uuid.uuid4().hex,))
-    return store_row(link)
+            if not version:
+                store_id = uuid.uuid4().hex
+                link.change("add_store", (store_id,))
+                born = (1, 0, "", store_id)
+                link.change("add_incarnation", (*born, seal(GENESIS, born)))
+    return store_row(link.fetch)
 
 
 def is_standby(link: Link) -> bool:
@@ -107,16 +117,36 @@ def check_server(link: Link, shown: str) -> bool:
     return bool(has_schema)
 
 
-def _version(link: Link, shown: str) -> int:
-    found = link.fetch("schema_version")
-    if not found:
+def _version(link: Link, shown: str, *, has_schema: bool) -> int:
+    """Return the version of a schema whose tables are all there, or 0 if none of them is."""
+    there = {name.decode() if isinstance(name, bytes) else name for (name,) in link.fetch("tables")}
+    if not has_schema and there.isdisjoint(_tables(known())):
         return 0
-    version, works_from = found[0]
+    found = link.fetch("schema_version") if has_schema else []
+    version, works_from = found[0] if found else (known(), 0)
     schema_versions.check(version, works_from, known(), shown)
+    for name in _tables(version):
+        if name not in there:
+            raise schema_versions.missing(f"the definition of table {name} in {shown}")
+    if not found:
+        raise schema_versions.missing(f"the version of the schema in {shown}")
     return int(version)
 
 
-def store_row(link: Link) -> StoreRow:
-    """Return the row of the store."""
-    (values,) = link.fetch("store_row")
-    return StoreRow(*values)
+@cache
+def _tables(version: int) -> tuple[str, ...]:
+    """Return the names of the tables that a schema of this version has."""
+    return tuple(_TABLE.findall("".join(steps()[:version])))
+
+
+def store_row(fetch: Fetch) -> StoreRow:
+    """Return the row of the store. It has no digest, since the server changes it; but its id is kept
+    twice, the second time in the row of its first incarnation."""
+    found = fetch("store_row", ())
+    if not found:
+        raise schema_versions.missing("the row of the store")
+    row = StoreRow(*found[0])
+    if row.born_as not in (None, row.store_id):
+        why = f"its id is not {row.born_as}, with which it was made"
+        raise Corrupt("the row of the store", why=f"{why}; {schema_versions.WAY_OUT}")
+    return row

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,8 +22,9 @@ import psycopg
 
 from holdfast._engine.journal.rows import GENESIS, Applied, Lease, RunRow, Write
 from holdfast._engine.values.digest import seal
-from holdfast._stores import claim_rules, row_codec
+from holdfast._stores import claim_rules, row_codec, schema_versions
 from holdfast._stores.contract import (
+    Damage,
     NewRun,
     Outcome,
     Progress,
@@ -31,6 +32,7 @@ from holdfast._stores.contract import (
     Wanted,
     no_progress,
 )
+from holdfast._stores.lookups import Fetch
 from holdfast._stores.postgres import postgres_open, regression, row_statement
 from holdfast._stores.postgres.acknowledged_heads import Remembered
 from holdfast._stores.postgres.connection_settings import parse
@@ -42,9 +44,11 @@ from holdfast._stores.postgres.postgres_errors import translated
 from holdfast._stores.postgres.postgres_owners import Owners
 from holdfast._stores.postgres.postgres_user_connection import within
 from holdfast._stores.postgres.server_connection import Link
+from holdfast._stores.sql.database import Snapshot
 from holdfast._stores.sql.sql_store import SqlStore, keep_origins
+from holdfast._stores.sql.verify import finding
 from holdfast._stores.store_clock import SLEWED_US, DatabaseClock
-from holdfast.errors import StoreUnusable
+from holdfast.errors import StoreError, StoreUnusable
 
 
 class PostgresStore(SqlStore[Database, Writer, Owners]):
@@ -80,6 +84,7 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         self._database = Database(place, lease_s)
         self._database.came_back = self._came_back
         self._database.has_forked = self._has_forked
+        self._database.own_checks = self._check_row
         self._owners = Owners(self._database, self.now_us, int(lease_s * 1_000_000))
         self._notices = Notices(place.conninfo, namespace)
         self._teller = Teller(self._tell_others)
@@ -105,6 +110,8 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         """
         self._clock.ask(lambda: int(link.fetch("now")[0][0]))
         ((server_us, ahead_us, latest_us),) = link.fetch("clock")
+        if ahead_us is None:
+            raise schema_versions.missing("the row of the store")
         if latest_us - server_us - ahead_us >= SLEWED_US:
             ahead_us = latest_us - server_us
             with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # A role that reads.
@@ -121,14 +128,26 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         if postgres_open.is_standby(link):
             raise psycopg.errors.ReadOnlySqlTransaction("the server is a standby, so far")
         postgres_open.check_server(link, self.url)
-        row = postgres_open.store_row(link)
-        if row.store_id != self.store_id:
-            raise StoreUnusable(f"{self.url} has another store now; open it again")
+        row = self._row(link.fetch)
         self._remembered.lost = row.lost
         self._accepted_through = row.accepted_through
         self._set_clock(link)
         regression.check(link, self._remembered, self.now_us())
         self._server_us = row.server_us
+
+    def _row(self, fetch: Fetch) -> postgres_open.StoreRow:
+        """Return the row of the store; refuse another store in its place."""
+        row = postgres_open.store_row(fetch)
+        if row.store_id != self.store_id:
+            raise StoreUnusable(f"{self.url} has another store now; open it again")
+        return row
+
+    def _check_row(self, state: Snapshot) -> Iterator[Damage]:
+        """Check the row of the store. The server checks its pages by itself."""
+        try:
+            self._row(state.fetch)
+        except StoreError as error:
+            yield finding(error)
 
     # -- the store as a whole ------------------------------------------------------------------
 
@@ -262,9 +281,7 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         def work(link: Link, _tries: int) -> builtins.list[int]:
             self._set_clock(link)
             link.change("put_pulse", (owner, self._lease_until_us(), facts))
-            row = postgres_open.store_row(
-                link
-            )  # Another process may have noticed or accepted data loss.
+            row = self._row(link.fetch)  # Another process may have noticed or accepted data loss.
             if row.server_us != self._server_us:
                 self._came_back(link)  # Another server, behind a pooler that kept our connection.
             else:

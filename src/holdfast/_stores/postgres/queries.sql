@@ -770,6 +770,11 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c
   current_setting('fsync'), current_setting('server_version_num')::bigint,
   current_setting('server_encoding')
 
+-- name: tables
+SELECT c.relname::text FROM pg_catalog.pg_class AS c
+  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'holdfast' AND c.relkind IN ('r', 'p')
+
 -- name: schema_version
 SELECT version, works_from FROM holdfast.schema
 
@@ -779,7 +784,8 @@ ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, works_from = ex
 
 -- name: store_row
 SELECT store_id, incarnation, accepted_through, lost,
-  (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
+  (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+  (SELECT accepted FROM holdfast.incarnations WHERE incarnation = 1)
 FROM holdfast.store
 
 -- name: add_store

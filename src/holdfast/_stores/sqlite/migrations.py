@@ -95,9 +95,12 @@ def check_schema(connection: Connection, path: str) -> None:
     found = objects(connection)
     newer = _number(connection, "schema_version") > len(steps())
     for place, text in expected().items():
-        if place not in found or (found[place] != text and not newer):
-            kind, name = place
-            raise Corrupt(f"the definition of {kind} {name} in {path}", why="it was changed")
+        kind, name = place
+        what = f"the definition of {kind} {name} in {path}"
+        if place not in found:
+            raise schema_versions.missing(what)
+        if found[place] != text and not newer:
+            raise Corrupt(what, why=f"it was changed; {schema_versions.WAY_OUT}")
 
 
 @cache

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast._engine.journal.rows import GENESIS
 from holdfast._engine.values.digest import seal
-from holdfast._stores import row_codec
+from holdfast._stores import row_codec, schema_versions
 from holdfast._stores.row_codec import StoreRow
 from holdfast._stores.sqlite import filesystem, migrations
 from holdfast._stores.sqlite.apsw_types import Connection
@@ -132,8 +132,11 @@ def store_row(database: Database, connection: Connection) -> StoreRow:
     """Return the verified row of the store."""
     found = database.fetch(connection, "store_row")
     if len(found) != 1:
-        raise Corrupt("the row of the store", why="it is not there")
-    return row_codec.store_row(found[0])
+        raise schema_versions.missing("the row of the store")
+    try:
+        return row_codec.store_row(found[0])
+    except Corrupt as damage:
+        raise Corrupt(damage.what, why=f"{damage.why}; {schema_versions.WAY_OUT}") from None
 
 
 def _as_it_is(database: Database, connection: Connection, version: int) -> Opened:

@@ -25,7 +25,7 @@ import msgspec
 
 from holdfast._engine.journal.rows import SEQ_BITS, Applied, RunRow
 from holdfast._engine.values.digest import seal
-from holdfast._stores import lookups, row_codec
+from holdfast._stores import lookups, row_codec, schema_versions
 from holdfast._stores.row_codec import StoreRow
 from holdfast._stores.sqlite.apsw_types import Connection
 from holdfast._stores.sqlite.filesystem import open_companion
@@ -206,7 +206,7 @@ class Writer:
         """Read the row of the store again; refuse one that went back while it was open."""
         found = self.database.fetch(connection, "store_row")
         if not found:
-            raise Corrupt("the row of the store", why="it is not there")
+            raise schema_versions.missing("the row of the store")
         fresh = row_codec.store_row(found[0])
         known = self.row
         if fresh.incarnation != known.incarnation or fresh.store_id != known.store_id:
