@@ -159,10 +159,10 @@ def test_a_request_that_drips_is_cut_off(asked, monkeypatch):
         ),
         (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="http://x.example"), "https://NAME"),
         (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "no user"),
-        (TelemetryOptions(metrics_origin="https://x.example"), "belongs to --metrics"),
-        (TelemetryOptions(alerts=["no-such-command --urgent"]), "there is no such command"),
+        (TelemetryOptions(metrics_origin="https://x.example"), "requires --metrics"),
+        (TelemetryOptions(alerts=["no-such-command --urgent"]), "command not found"),
         (TelemetryOptions(alerts=["notify 'open"]), "No closing quotation"),
-        (TelemetryOptions(alerts=[""]), "there is no such command"),
+        (TelemetryOptions(alerts=[""]), "command not found"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_once(wanted, told):

@@ -142,7 +142,7 @@ def test_runs_by_version(holdfast, runs):
     ] == ["newer"]
     older = as_json(holdfast("runs", "--json", "--version", "1", "--limit", "2"))["runs"]
     assert [(run["run_id"], run["version"]) for run in older] == [("nasty", "1"), ("diverged", "1")]
-    assert "No runs like that" in holdfast("runs", "--version", "3").stdout
+    assert "No matching runs" in holdfast("runs", "--version", "3").stdout
     line = next(line for line in holdfast("runs").stdout.splitlines() if "newer" in line)
     assert line.split()[:4] == ["newer", "pay", "2", "running"]
     assert "version    2" in holdfast("show", "newer").stdout
@@ -159,7 +159,7 @@ def test_a_table_in_a_pipe_has_one_line_per_row(url, sqlite):
 def test_a_new_queue_is_said_to_be_new(holdfast, runs):
     typo = holdfast("queues", "pause", "mial")
     assert typo.exit_code == 0
-    assert "There was no queue mial before" in typo.stderr
+    assert "Queue mial is new" in typo.stderr
     assert "default" in typo.stderr
     again = holdfast("queues", "resume", "mial")
     assert again.stderr == ""
@@ -411,7 +411,7 @@ def test_verify_says_of_a_store_that_lost_commits_that_they_are_missing(
         assert result.exit_code == 7
         assert "1 damage found" in result.stderr
         assert "the end of the store: the last 1 of" in result.stdout
-        assert "which of them have lost" in result.stdout
+        assert "which of them lost" in result.stdout
         assert "Everything that is stored is as it was written" not in result.output
     assert as_json(holdfast("store", "verify", "--json"))["sound"] is False
 

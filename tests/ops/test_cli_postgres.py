@@ -107,7 +107,7 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
     assert "run_completed" in walked["history"].stdout
     assert "settle held charge --not-done" in walked["explain"].stdout
     assert "default" in walked["queues list"].stdout
-    assert "as it was written" in walked["store verify"].stdout
+    assert "All stored data is undamaged" in walked["store verify"].stdout
     assert "run_completed" in holdfast("history", "done", "--follow").stdout
     assert "held" in walked["top"].stdout
     for words in (["runs"], ["show", "done"], ["history", "done"], ["explain", "held"], ["queues"]):
@@ -195,7 +195,7 @@ def test_steering(
         assert result.exit_code == 0, (name, result.output)
     assert "is answered by" in walked["answer"].stdout
     assert "is given by" in walked["approve"].stdout
-    assert "is here already, the same" in walked["store import"].stdout
+    assert "already exists, unchanged" in walked["store import"].stdout
     assert holdfast("show", "stopped").exit_code == 6
     assert "run 'again' was forked from it" in walked["store prune"].stdout
     assert walked["memory get"].stdout.strip() == "1"

@@ -376,7 +376,7 @@ def test_a_flow_in_a_file(holdfast: Command):
         (["tests.ops.agent:no_flow", "r"], 2, "no flow"),
         (["tests.ops.agent:killed", "r", "--input", "{"], 2, "--input takes JSON"),
         (["tests.ops.agent:killed", "r", "--input", "{bad"], 2, """--input '{"name": "value"}'"""),
-        (["tests.ops.agent:killed", "r", "--input", "5"], 2, "--input is a JSON object"),
+        (["tests.ops.agent:killed", "r", "--input", "5"], 2, "--input must be a JSON object"),
         (["tests.ops.agent:killed", "r"], 2, "missing"),
         (
             ["tests.ops.agent:killed", "r", "--input", '{"m": 1}'],

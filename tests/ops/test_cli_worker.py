@@ -308,7 +308,7 @@ def test_health(holdfast: Command, store: hf.types.Store):
         (["nowhere"], "no module 'nowhere'"),
         (["nowhere.py"], "no file nowhere.py"),
         (["json"], "MODULE json: no flow is defined there"),
-        ([MODULE, "--url", "memory:"], "other processes can reach"),
+        ([MODULE, "--url", "memory:"], "other processes can open"),
         ([MODULE, "--health", "8080"], "HOST:PORT"),
         ([], "Missing argument"),
     ],

@@ -789,7 +789,7 @@ def test_the_command_copies_and_says_so(files: tuple[str, str]) -> None:
     code, said = command(*files, "--actor", "ann")
 
     assert (code, said) == (0, "Moved and compared: 3 runs.\n")
-    assert command(*files)[1].startswith("Moved and compared: 0 runs.\nThere already")
+    assert command(*files)[1].startswith("Moved and compared: 0 runs.\nAlready in the target")
 
 
 def test_the_command_copies_memories_and_says_so(files: tuple[str, str]) -> None:
@@ -801,7 +801,7 @@ def test_the_command_copies_memories_and_says_so(files: tuple[str, str]) -> None
         "Moved and compared: 3 runs.\nCopied and compared: 1 value of memory 'customers'.\n",
     )
     again = command(*files)[1].splitlines()
-    assert again[-1] == "There already: 1 value of memory 'customers'."
+    assert again[-1] == "Already in the target: 1 value of memory 'customers'."
     with holdfast.open(files[0], default=False) as store:
         store.memory("customers").set("a", 2)
     code, told = command(*files, "--json")

@@ -158,5 +158,5 @@ def test_who_is_alive_and_cannot_execute_it(workers: int, flows: object, told: s
         store.pulse(store.register_owner(), told_of_itself, [])
     assert told in explain(store, "r").known
     about = about_workers(queue_views.workers(store))
-    assert f"{3 * workers} of {8 * workers} places were in use" in about
-    assert "when they last said so" in about
+    assert f"{3 * workers} of {8 * workers} places in use" in about
+    assert "as last reported" in about

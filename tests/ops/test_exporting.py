@@ -332,7 +332,7 @@ def test_commands(tmp_path: Path, terminal: None) -> None:
 
     assert "Written:" in said("--url", url, "store", "export", "r", path)
     assert "Imported: 1 run" in said("--url", other, "store", "import", path)
-    assert "Run r is here already, the same." in said("--url", other, "store", "import", path)
+    assert "Run r already exists, unchanged." in said("--url", other, "store", "import", path)
     assert "younger than its key_ttl" in said(
         "--url", url, "store", "prune", "--older-than", "0s", "--yes"
     )
@@ -348,7 +348,7 @@ def test_commands(tmp_path: Path, terminal: None) -> None:
     )
     declined = said("--url", url, "store", "prune", "--older-than", "0s", given="n\n")
     assert "Nothing was removed." in declined
-    assert re.search(r"TO BE REMOVED.*\n *plain .*\n.*Remove 1 run, for good", declined)
+    assert re.search(r"TO BE REMOVED.*\n *plain .*\n.*Remove 1 run permanently", declined)
     assert "give --yes" in said(
         "--url", url, "store", "prune", "--older-than", "0s", "--json", code=2
     )

@@ -41,10 +41,10 @@ def test_a_value_is_set_seen_and_removed(address: str) -> None:
     assert said(address, "memory", "get", "notes", "a") == '{"n":1}\n'
     answer = json.loads(said(address, "memory", "get", "notes", "a", "--json"))
     assert (answer["command"], answer["value"]["value"]) == ("memory get", {"n": 1})
-    assert "another version" in said(
+    assert "has changed" in said(
         address, "memory", "set", "notes", "a", "2", "--if-version", "0", code=5
     )
-    assert "another version" in said(
+    assert "has changed" in said(
         address, "memory", "delete", "notes", "a", "--if-version", "9", code=5
     )
     said(address, "memory", "set", "notes", "b", "[]", "--ttl", "1h")

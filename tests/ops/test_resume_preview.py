@@ -70,4 +70,4 @@ def test_many_together_have_no_dry_run(holdfast, sqlite):
     Journal(sqlite, "r").failed()
     said = holdfast("resume", "--failed", "--dry-run")
     assert said.exit_code == 2
-    assert "--dry-run takes one RUN_ID" in said.stderr
+    assert "--dry-run reports on one run" in said.stderr

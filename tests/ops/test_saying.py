@@ -81,7 +81,7 @@ def test_everything_is_shown_and_answered_by_what_is_printed(
     assert "\u202e" not in shown
     assert "Run r asks ana" in shown
     assert '"amount":7' in shown
-    assert "holds for  60 min once it is given" in shown
+    assert "valid for  60 min after approval" in shown
     explained = holdfast("explain", "r").stdout
     for part in ("asks ana", "waits for the signal 'go'", "needs an approval of finance"):
         assert part in explained.replace("\n    ", " ")
@@ -193,7 +193,7 @@ def test_a_misspelt_name_is_kept_and_pointed_out(
     assert "Signal goo is kept" in sent
     assert f"The run waits for {names} now." in sent
     answered = holdfast("answer", "r", "colour", "red").stdout
-    assert answered.startswith("WARNING  Run r does not ask 'colour' now: nothing is answered.")
+    assert answered.startswith("WARNING  Run r has no open question 'colour': nothing is answered.")
     assert "kept until run 'r' asks" in answered
     assert "goes on" not in answered
     assert answered.splitlines()[3:5] == [

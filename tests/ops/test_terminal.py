@@ -128,7 +128,7 @@ def test_keys_of_top(fleet: str) -> None:
             lambda: "NEEDS A PERSON" in terminal.text and "research" not in terminal.text
         )
         terminal.press("?")
-        assert "only runs that need a person; again for all" in terminal.until("leave")
+        assert "only runs that need a person; press again for all" in terminal.until("leave")
         fits(terminal)
         terminal.press("xh")
         terminal.until("(2 of 18)")
@@ -273,7 +273,7 @@ def test_a_run_is_followed_live_from_another_terminal(folder: Path, url: str) ->
             assert re.search(r"^ +\d+  \d\d:\d\d:\d\d\.\d{3}  step_in_doubt +tm.mail ", seen, re.M)
             assert re.search(r"^ +\d\d:\d\d:\d\d\.\d{3}  r  completed  tm.agent$", seen, re.M)
         # The process of the run was killed, and another went on.
-        assert re.search(r"^! process \d+ .*another goes on in", runs.text, re.M)
+        assert re.search(r"^! process \d+ .*another starts in", runs.text, re.M)
         assert "Completed: 4 steps, 1 restart." in runs.text
         assert 'Result: "sent"' in runs.text
 

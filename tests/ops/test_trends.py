@@ -244,7 +244,7 @@ def test_without_utf_8_it_is_plain(measured):
 def test_names_of_flows_are_inert(measured):
     result = _holdfast("--url", measured, "trends", "--flow", "none")
     assert "\x1b" not in result.stdout + result.stderr
-    assert "Flow none was not measured" in result.stderr
+    assert "No measures of flow none" in result.stderr
     assert "pay\\x1b[31m" in result.stderr
 
 
@@ -259,7 +259,7 @@ def test_as_json(measured):
 
 def test_an_empty_store_and_none_at_all(url, sqlite, tmp_path):
     result = CliRunner().invoke(main, ["--url", url, "trends"])
-    assert "Nothing was measured in the last 24 h" in result.stdout
+    assert "No measures in the last 24 h" in result.stdout
     none = f"sqlite:///{tmp_path}/none.db"
     assert "No trends" in CliRunner().invoke(main, ["--url", none, "trends"]).stdout
     told = CliRunner().invoke(main, ["--url", none, "trends", "--json"])

@@ -48,7 +48,7 @@ def test_they_wait_for_the_server(postgres_server: Server, postgres_database: st
                 journal.step("meanwhile")
                 top.until("! the store does not answer")
                 assert "  r " in top.text  # What was known is still shown.
-                assert "nothing heard for" in top.text
+                assert "no answer for" in top.text
                 assert next(lines)["event"] == "away"
                 proxy.mend()
                 assert next(lines)["event"] == "back"

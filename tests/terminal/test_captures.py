@@ -53,7 +53,7 @@ def test_run_and_tail_side_by_side(windows: list[Tmux], tmp_path: Path) -> None:
         r"^  ↻ turns\[1\]/tt.think +attempt 1, again in .*: TimeoutError: the ", text, re.M
     )
     assert re.search(r"^  ✓ turns\[2\]/gather\[1\]/tt.search ", text, re.M)
-    assert re.search(r"^! process \d+ .* another goes on in", text, re.M)
+    assert re.search(r"^! process \d+ .* another starts in", text, re.M)
     assert re.search(r"^  \? tt.publish +in doubt: its process died in the middle$", text, re.M)
     assert re.search(r"^Completed: \d+ steps, 1 restart\.$", text, re.M)
     assert 'Result: "published"' in text

@@ -1,4 +1,4 @@
-"""`python -m holdfast._operator.cli`: the command, where no script is installed."""
+"""Run the command line with `python -m holdfast._operator.cli`, without an installed script."""
 
 from holdfast._operator.cli.main import main
 

@@ -1,6 +1,6 @@
 """Start child processes that import user modules, and import those modules in them.
 
-Modules of users are imported in processes of their own, never in the one that supervises them.
+User modules are imported in child processes only, never in the process that supervises them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FLOWS_SHOWN = 20
 def start(
     module: str, order: msgspec.Struct, pass_fds: tuple[int, ...], **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a process of ours, and give it its order through a pipe: what stands in its arguments
-    can be read by everybody on the machine, and an address may have a password."""
+    """Start a child process, and pass it its order through a pipe. Every user of the machine can
+    read the arguments of a process, and a store address may contain a password."""
     reads, writes = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
@@ -39,7 +39,8 @@ def start(
         raise
     finally:
         os.close(reads)
-    # One that has died already does not read it; that is found out by whoever waits for it.
+    # A child that has already died does not read the order; the code that waits for the child
+    # reports it.
     with contextlib.suppress(BrokenPipeError), os.fdopen(writes, "wb") as pipe:
         pipe.write(msgspec.json.encode(order))
     return cast("subprocess.Popen[bytes]", process)
@@ -52,7 +53,8 @@ def read_order(argv: list[str]) -> bytes:
 
 
 def outlives(life_fd: int, alone: threading.Event) -> None:
-    """Set `alone` when the other end of the pipe is gone, and its process with it."""
+    """Set `alone` when the other end of the pipe is closed, which means that its process has
+    ended."""
     with contextlib.suppress(OSError):
         while os.read(life_fd, 64):
             pass
@@ -99,7 +101,7 @@ def module_named(where: str) -> ModuleType:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{where}.".startswith(f"{error.name}."):
-            raise  # The module is there; something that it imports is not.
+            raise  # The module exists; a module that it imports does not.
         raise UsageError(
             f"there is no module {where!r} here; give its name as you would import it, or its file"
         ) from None
@@ -127,7 +129,7 @@ def _module_of_file(file: Path) -> ModuleType:
 
 
 def typed_arguments(flow: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Return JSON arguments by name as what the flow's annotations ask for."""
+    """Convert JSON arguments, by name, to the types of the flow's annotations."""
     hints = hints_of(flow.fn)
     return {
         str(name): typed_argument(hints.get(name), value, name) for name, value in given.items()
@@ -142,7 +144,7 @@ def hints_of(fn: Any) -> dict[str, Any]:
 
 
 def typed_argument(hint: Any, value: Any, name: Any) -> Any:
-    """Return JSON data as what the flow's annotation asks for."""
+    """Convert JSON data to the type of the flow's annotation."""
     try:
         if hasattr(hint, "model_validate"):
             return hint.model_validate(value)
@@ -150,4 +152,4 @@ def typed_argument(hint: Any, value: Any, name: Any) -> Any:
     except msgspec.ValidationError as error:
         raise UsageError(f"--input: {name}: {error}") from None
     except TypeError:
-        return value  # An annotation that says nothing of data.
+        return value  # The annotation does not describe data.

@@ -48,7 +48,7 @@ SHORT = {
     "questions": "List open questions and approvals, oldest first.",
     "doctor": "Find problems of a store or of a run.",
 }
-"""What the list of commands says of those whose first sentence is longer than its line."""
+"""The short help of commands whose first sentence does not fit on a line of the command list."""
 
 
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -70,4 +70,4 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "server_commands": ("ui", "tokens", "mcp"),
     "completion": ("completion",),
 }
-"""By module, the commands that its `add_to` adds."""
+"""The commands that the `add_to` of each module adds."""

@@ -1,8 +1,8 @@
 """The command `completion`: shell completion of commands, options, run ids, steps, flows and queues.
 
-Run ids, step keys, flows and queues are looked up while somebody types. So that is quick (the newest
-runs only, for a second at most), and silent: without a store, or with one that does not answer,
-nothing is offered.
+Run ids, step keys, flows and queues are looked up while the user types. The look-up reads the
+newest runs only and takes at most a second. It prints nothing: without a store, or when the store
+does not answer, it offers no completions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ VARIABLE = "_HOLDFAST_COMPLETE"
 PATIENCE_S = 1.0
 OFFERED = 100
 _SAFE = re.compile(r"[\w.@%+=,/#\[\]-]+")
-"""What a shell takes as it stands. An id with anything else is not offered: it would have to be
-quoted, and text of others does not go unquoted onto a command line."""
+"""Characters that a shell does not interpret. An id with any other character is not offered: it
+would need quotes, and untrusted text must not reach a command line unquoted."""
 _HOW = {
     "bash": 'eval "$(holdfast completion bash)"          # in ~/.bashrc',
     "zsh": 'eval "$(holdfast completion zsh)"           # in ~/.zshrc, after compinit',
@@ -40,7 +40,7 @@ def add_to(group: click.Group) -> None:
 
 
 def let_complete(command: click.Command) -> None:
-    """Let a command, or all commands of a group, complete what they take."""
+    """Add completion to the parameters of a command, or of all commands of a group."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
             let_complete(each)
@@ -52,7 +52,8 @@ def let_complete(command: click.Command) -> None:
 
 @click.argument("shell", type=click.Choice(list(_HOW)))
 def _completion(session: Session, shell: str) -> int:
-    """Print what a shell needs to complete commands, options, run ids, step keys, flows and queues.
+    """Print the script with which a shell completes commands, options, run ids, step keys, flows
+    and queues.
 
     \b
     bash:  eval "$(holdfast completion bash)"     in ~/.bashrc
@@ -68,7 +69,7 @@ def _completion(session: Session, shell: str) -> int:
 
 
 def script_for(shell: str, main: click.Command) -> str:
-    """Return what a shell executes, with how to use it as a comment."""
+    """Return the completion script of a shell. A comment in it explains how to install it."""
     made = get_completion_class(shell)
     assert made is not None
     return (
@@ -77,11 +78,11 @@ def script_for(shell: str, main: click.Command) -> str:
     )
 
 
-# -- looking things up -------------------------------------------------------------------------
+# -- look-ups ----------------------------------------------------------------------------------
 
 
 class Known(click.types.StringParamType):
-    """A text that the store knows already."""
+    """A string that the store already contains."""
 
     def __init__(self, find: Callable[[Store, click.Context], Iterator[str]]) -> None:
         self._find = find
@@ -89,7 +90,8 @@ class Known(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return what begins with what was typed; nothing, if that cannot be found out at once."""
+        """Return the known strings that begin with the typed text; none if the look-up takes too
+        long."""
         found: list[str] = []
 
         def look() -> None:
@@ -111,7 +113,8 @@ class Known(click.types.StringParamType):
 
 
 def _is_child(text: str, unlike: str) -> bool:
-    """Ids of children have colons, which bash takes for the end of a word."""
+    """Return whether this is a child's id: it has colons, which bash treats as the end of a
+    word."""
     return not unlike and _SAFE.fullmatch(text.replace(":", "")) is not None
 
 
@@ -135,7 +138,7 @@ def _flows(store: Store, _ctx: click.Context) -> Iterator[str]:
 
 
 def _steps(store: Store, ctx: click.Context) -> Iterator[str]:
-    # Behind an option that has no value yet, click leaves the arguments where they were typed.
+    # After an option that has no value yet, click leaves the arguments unparsed in `ctx.args`.
     row = store.get(str(ctx.params.get("run_id") or next(iter(ctx.args), "")))
     return iter(()) if row is None else (it.step for it in store.load(row) if it.step is not None)
 
@@ -153,4 +156,4 @@ _FINDS: dict[str, Callable[[Store, click.Context], Iterator[str]]] = {
     "to": _steps,
     "queue": _queues,
 }
-"""By the name of a parameter."""
+"""The look-up for each parameter, by its name."""

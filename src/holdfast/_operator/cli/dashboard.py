@@ -1,7 +1,7 @@
 """Render the screen of `holdfast top` from an overview. Pure.
 
-Everything important is in the first 24 rows of 80 columns: what is too much is counted, what is too
-long is cut with an ellipsis, and what is only nice to know is what gives way first.
+Everything important is in the first 24 rows of 80 columns. Rows that do not fit are counted, long
+texts are cut with an ellipsis, and the least important columns are left out first.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ KEYS = "↑↓ choose  Enter explain  h only what needs a person  ? help  q quit
 HELP = """\
 holdfast top shows the fleet of a store as it is now.
 
-  workers   processes that execute runs, and how many of their places are in use
+    workers   processes that execute runs, and how many of their places are in use
   queues    runs that are ready, not due, at work, failed and held; for how long
             the oldest ready one has waited; what the queue allows
   runs      first those that need a person (held, asking, failed), then those
             whose process died, those at work, those that are queued or wait
 
   ↑ ↓ j k        choose a run           PgUp PgDn Home End   go far
-  Enter          what is the case with it, and what can safely be done
-  h              only runs that need a person; again for all
-  r              look at once
+    Enter          explain its status and the safe next actions
+    h              only runs that need a person; press again for all
+    r              refresh now
   ? or any key   this page, and back
   q or Ctrl-C    leave
 """
 
 
 class Look(msgspec.Struct):
-    """What is known, and what the person at the terminal has chosen."""
+    """The data to render, and the choices of the person at the terminal."""
 
     url: str
     fleet: Overview | None = None
     trouble: str | None = None
-    """Why the store does not answer, if it does not."""
+    """The error of the store, while it does not answer."""
     warning: str | None = None
     chosen: str | None = None
-    """The run id that the cursor is on."""
+    """The id of the run at the cursor."""
     only_needed: bool = False
     start: str = "holdfast worker MODULE"
-    """How a worker of this store is started."""
+    """The command that starts a worker of this store."""
     plain: bool = False
-    """Whether the terminal shows nothing but ASCII."""
+    """Whether the terminal shows only ASCII."""
 
     def runs(self) -> list[Shown]:
-        """Return the runs that are to be seen."""
+        """Return the runs to show."""
         found = [] if self.fleet is None else self.fleet.runs
         return [it for it in found if it.needs_a_person or not self.only_needed]
 
@@ -77,7 +77,7 @@ def picture(look: Look, width: int, height: int) -> list[Text]:
 
 
 def page_of(title: str, text: str, width: int, height: int, first: int) -> tuple[list[Text], int]:
-    """Return the lines of a longer text from row `first` on, and how far one can go."""
+    """Return the lines of a longer text from row `first` on, and the last row to scroll to."""
     rows: list[Text] = []
     for line in text.splitlines():
         rows += map(Text, folded(visible(line), width))
@@ -118,7 +118,7 @@ def _head(look: Look, width: int) -> list[Text]:
 
 
 def _second(look: Look, width: int) -> Text:
-    """Return the line below: what is wrong with the store, or where it is; and as of when."""
+    """Return the second line: the store's problem or address, and the time of the data."""
     clock = "" if look.fleet is None else f"  {look.fleet.at:%H:%M:%S} UTC"
     line = Text(visible(look.url), "dim")
     if look.trouble is not None:
@@ -213,7 +213,8 @@ def _run(it: Shown, now: dt.datetime, widths: Sequence[int], *, chosen: bool) ->
 
 
 def _widths(width: int, wanted: Sequence[int], least: int | None = None) -> list[int]:
-    """Return the widths of columns: 0 takes what is left, and on a wide terminal the first grows."""
+    """Return the widths of columns. Width 0 takes the remaining space; on a wide terminal the first
+    grows."""
     spare = width - sum(wanted)
     found = list(wanted)
     rest = found.index(0)
@@ -247,7 +248,7 @@ def _clipped(text: str, width: int) -> str:
 
 
 def _ending(text: str, width: int) -> str:
-    """Return the end of a text: of a step key, that is what tells it from others."""
+    """Return the end of a text: step keys differ at their end."""
     text = visible(text)
     return text if cell_len(text) <= width else "…" + text[len(text) - max(0, width - 1) :]
 

@@ -1,6 +1,6 @@
 """Commands that record a decision about one run: settle, resume, cancel, pause, set-budget, rollback.
 
-A process that has the flow carries the decision out.
+A process that has the flow performs the decision.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast._stores.lookups import existing_row
 from holdfast.errors import UsageError
 
 OBJECT = '{"name": "value"}'
-"""What an option looks like that takes an object."""
+"""An example of the value of an option that takes an object."""
 
 
 def add_to(group: click.Group) -> None:
@@ -43,15 +43,15 @@ def add_to(group: click.Group) -> None:
 
 
 @takes("settle", but=("outcome", "result", "reason", "confirm"))
-@click.option("--done", metavar="JSON", help="It happened; this is its result.")
-@click.option("--not-done", is_flag=True, help="It did not happen: it will be executed.")
-@click.option("--fail", metavar="REASON", help="Give it up: the flow gets StepFailed.")
+@click.option("--done", metavar="JSON", help="The effect happened; this is its result.")
+@click.option("--not-done", is_flag=True, help="The effect did not happen; execute it.")
+@click.option("--fail", metavar="REASON", help="Give up: the flow receives StepFailed.")
 def _settle(
     session: Session, done: str | None, not_done: bool, fail: str | None, **asked: Any
 ) -> None:
-    """STEP is the step key, as `holdfast explain RUN_ID` shows it. Say exactly one of --done, --not-done
-    and --fail. The result given to --done is plain JSON; a result of a class of yours is settled from
-    Python: store.settle(run_id, step, Done(value), actor=…).
+    """STEP is the step key that `holdfast explain RUN_ID` shows. Give exactly one of --done,
+    --not-done and --fail. The value of --done is plain JSON. To settle with an object of your own
+    class, use Python: store.settle(run_id, step, Done(value), actor=…).
     """
     run_id, step = asked["run_id"], asked["step"]
     outcome = _outcome(done, fail, not_done=not_done)
@@ -69,7 +69,8 @@ def _settle(
 
 
 def _similar_step(session: Session, run_id: str, step: str) -> str | None:
-    """Return the one step in doubt that ends with this: the id of a call, without the tool's name."""
+    """Return the only step in doubt whose key ends with this call id, typed without the tool's
+    name."""
     store = session.store()
     open_ones = fold(store, existing_row(store, run_id)).open_doubts()
     keys = [it.key for it in open_ones if it.key.endswith((f":{step}", f"/{step}"))]
@@ -78,7 +79,7 @@ def _similar_step(session: Session, run_id: str, step: str) -> str | None:
 
 def _outcome(done: str | None, fail: str | None, *, not_done: bool) -> dict[str, Any]:
     if (done is not None) + (fail is not None) + not_done != 1:
-        raise UsageError("say exactly one of --done JSON, --not-done and --fail REASON")
+        raise UsageError("give exactly one of --done JSON, --not-done and --fail REASON")
     if done is not None:
         return {"outcome": "done", "result": parsed("--done", done)}
     if fail is not None:
@@ -87,7 +88,8 @@ def _outcome(done: str | None, fail: str | None, *, not_done: bool) -> dict[str,
 
 
 def parsed(option: str, text: str, like: str = "") -> Any:
-    """Return what an option says in JSON; `like` is an example where a string will not do."""
+    """Parse the JSON value of an option. `like` is an example for options that do not accept a
+    string."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -103,65 +105,66 @@ def parsed(option: str, text: str, like: str = "") -> Any:
 
 @takes("resume", but=("run_id", "drift"))
 @click.argument("run_id", required=False)
-@click.option("--queue", metavar="NAME", help="Many together: of this queue.")
-@click.option("--flow", metavar="NAME", help="Many together: of this flow.")
-@click.option("--failed", is_flag=True, help="Many together: all that failed.")
-@click.option("--quarantined", is_flag=True, help="Many together: all that are quarantined.")
+@click.option("--queue", metavar="NAME", help="Resume many runs: only of this queue.")
+@click.option("--flow", metavar="NAME", help="Resume many runs: only of this flow.")
+@click.option("--failed", is_flag=True, help="Resume all failed runs.")
+@click.option("--quarantined", is_flag=True, help="Resume all quarantined runs.")
 @click.option(
     "--diverged",
     is_flag=True,
-    help="Many together: all diverged ones of --flow, with the code as it is now. They are replayed; "
-    "what still does not fit is held again.",
+    help="Resume all diverged runs of --flow with the current code. They are replayed; "
+    "a run that still diverges is held again.",
 )
-@click.option("--yes", is_flag=True, help="Many together: do not ask.")
+@click.option("--yes", is_flag=True, help="Resume many runs without asking.")
 @click.option("--keep", is_flag=True, help="Held for drift: keep the recorded results.")
 @click.option(
     "--redo",
     is_flag=True,
-    help="Held for drift: execute again what the change concerns, and the rest.",
+    help="Held for drift: execute the affected steps, and all later steps, again.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Report what has changed since the run stopped, and what a resume would do. Resume nothing.",
+    help="Report the changes since the run stopped and the effect of a resume. Resume nothing.",
 )
 @click.option(
     "--app",
     metavar="MODULE",
-    help="With --dry-run: the module (or file) with the flow, whose code, versions and watched facts "
+    help="With --dry-run: the module or file of the flow, whose code, versions and watched facts "
     "are compared.",
 )
 def _resume(session: Session, app: str | None, yes: bool, **asked: Any) -> int | None:
-    """Without RUN_ID: all failed, quarantined or diverged runs together.
+    """Without RUN_ID, resume all failed, quarantined or diverged runs.
 
-    When many runs are resumed together, a run that needs a decision of its own (such as an effect
-    that may have happened) is skipped and reported. After a deploy was rolled back or repaired:
-    --diverged --flow NAME. With --accept-change, all of them go on with the changed code.
+    When many runs are resumed, a run that needs its own decision (such as an effect in doubt) is
+    skipped and reported. After you roll back or repair a deploy, use --diverged --flow NAME. With
+    --accept-change, all of them continue with the changed code.
 
-    With --dry-run nothing is resumed. The report says how long the run stood still; which code,
-    versions, watched facts and results differ; what would be executed again; and what is in doubt.
-    With --app the flow is replayed on its record, as far as it goes; no step is executed.
+    With --dry-run nothing is resumed. The report shows how long the run has been stopped; which
+    code, versions, watched facts and results differ; which steps would be executed again; and which
+    effects are in doubt. With --app the flow is replayed on its journal as far as possible; no step
+    is executed.
     """
     run_id, queue, flow = asked["run_id"], asked["queue"], asked["flow"]
     if app is not None and not asked["dry_run"]:
-        raise UsageError("--app is for --dry-run")
+        raise UsageError("--app requires --dry-run")
     if asked["dry_run"] and run_id is None:
-        raise UsageError("--dry-run takes one RUN_ID, and reports on that run")
+        raise UsageError("--dry-run reports on one run: give its RUN_ID")
     statuses = [it for it in ("failed", "quarantined", "diverged") if asked[it]]
     if run_id is None or queue is not None or flow is not None or statuses:
         own = any(asked[it] for it in ("confirm", "keep", "redo", "dry_run"))
         own = own or (asked["accept_change"] and statuses != ["diverged"])
         if run_id is not None or len(statuses) != 1 or own:
             raise UsageError(
-                "say RUN_ID, or for many together --failed, --quarantined or --diverged (and --flow "
+                "give a RUN_ID; or, for many runs, --failed, --quarantined or --diverged (and --flow "
                 "NAME, --queue NAME; --accept-change only with --diverged)"
             )
         if statuses == ["diverged"] and flow is None:
-            raise UsageError("--diverged wants --flow NAME: the flow whose code was changed")
+            raise UsageError("--diverged requires --flow NAME: the flow whose code changed")
         many = queue_admin.Many(queue, statuses[0], flow, asked["accept_change"])
         return _resume_many(session, many, asked["actor"], yes=yes)
     if asked["keep"] and asked["redo"]:
-        raise UsageError("say --keep or --redo, not both")
+        raise UsageError("give --keep or --redo, not both")
     if asked["dry_run"]:
         _preview(session, run_id, app)
         return None
@@ -237,7 +240,7 @@ def _because(resumed: queue_admin.Resumed) -> str:
 
 
 def _go_on(session: Session, answer: action_result.Answer) -> list[str]:
-    """Return the commands that execute the run, and those that were freed with it."""
+    """Return the commands that execute this run, and the runs that the decision freed with it."""
     commands = [
         run_line(session, run_id) for run_id in dict.fromkeys((answer.run_id, *answer.freed))
     ]
@@ -245,7 +248,8 @@ def _go_on(session: Session, answer: action_result.Answer) -> list[str]:
 
 
 def run_line(session: Session, run_id: str) -> str | None:
-    """Return the command that executes a run; None for a block, whose script is run again."""
+    """Return the command that executes a run; None for a block, which needs its script to run
+    again."""
     row = existing_row(session.store(), run_id)
     if of_a_block(session, row):
         return None
@@ -253,12 +257,12 @@ def run_line(session: Session, run_id: str) -> str | None:
 
 
 def of_a_block(session: Session, row: RunRow) -> bool:
-    """Return whether a run is a block of a script, which no worker and no command takes up."""
+    """Return whether a run is a block of a script, which no worker and no command can execute."""
     return is_block(session.store().entry(row.run_no, 1))
 
 
 def goes_on_text(what: str, *, or_so: bool) -> str:
-    """Return who carries a decision out; without a command, that is the script alone."""
+    """Return which process performs a decision: for a block of a script, only that script."""
     if not or_so:
         return "It is a block of a script: run that script again."
     return f"A process that has its flow {what} it. If none is running, run your program again, or:"
@@ -278,14 +282,14 @@ def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
         session.say(
             "Effects that have happened: "
             f"{', '.join(answer.effects)}. If the changed code comes to a new effect before it has "
-            "called them, the run is held once more."
+            "called them, the run is held again."
         )
     if answer.goes_on:
         session.say(goes_on_text("goes on with", or_so=bool(go_on)))
         for line in go_on:
             session.say(f"  {line}")
     elif answer.status == "held":
-        session.say("It is still held; see why:")
+        session.say("It is still held. To see why:")
         session.say(f"  {session.pasteable(command_line('explain', answer.run_id))}")
 
 
@@ -294,12 +298,12 @@ def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
 
 @takes("set_budget")
 def _set_budget(session: Session, **asked: Any) -> None:
-    """A limit is the whole, with what is spent already. Limits that are not given stay as they are. The
-    budget is that of the run at the top of the family; RUN_ID may be any run of it. A run that was held
-    for the budget goes on.
+    """Each limit is a total and includes the amount already spent. Limits that you omit stay
+    unchanged. The budget belongs to the run at the top of the family; RUN_ID may be any run of the
+    family. A run that is held for its budget continues.
     """
     if all(asked[name] is None for name in ("usd", "tokens", "steps", "wall")):
-        raise UsageError("say at least one of --usd, --tokens, --steps and --wall")
+        raise UsageError("give at least one of --usd, --tokens, --steps and --wall")
     tell(session, session.act("set_budget", asked))
 
 
@@ -311,9 +315,9 @@ _ENDED = {"completed": OK, "failed": FAILED, "rolled_back": CANCELLED, "cancelle
 
 @takes("cancel")
 def _cancel(session: Session, **asked: Any) -> int:
-    """What is executing at this moment comes to its end and is recorded. The answer is the truth: the
-    run is cancelled; or it had ended before (exit code 0 if it completed, 8 if it was rolled back);
-    or the cancel is pending: 5 if a live process still has the run, 3 if an effect is in doubt and
+    """A step that is executing now finishes and is recorded. The answer reports the outcome: the
+    run is cancelled; or it ended before (exit code 0 if it completed, 8 if it was rolled back); or
+    the cancel is pending: 5 if a live process still owns the run, 3 if an effect is in doubt and
     has to be settled first.
     """
     return _tell(session, session.act("cancel", asked), f"Run {asked['run_id']} is cancelled")
@@ -321,8 +325,9 @@ def _cancel(session: Session, **asked: Any) -> int:
 
 @takes("pause")
 def _pause(session: Session, **asked: Any) -> int:
-    """What is executing at this moment comes to its end and is recorded. Children go on. Signals and
-    answers that come meanwhile are kept. Exit code 5: asked for, and a live process still has it.
+    """A step that is executing now finishes and is recorded. Children continue. Signals and answers
+    that arrive meanwhile are kept. Exit code 5: the pause is pending, and a live process still owns
+    the run.
     """
     return _tell(session, session.act("pause", asked), f"Run {asked['run_id']} is paused")
 
@@ -369,12 +374,12 @@ def _code(answer: Stopped) -> int:
 
 
 @takes("rollback")
-@click.option("--dry-run", is_flag=True, help="Show what would be undone, and undo nothing.")
+@click.option("--dry-run", is_flag=True, help="Show which effects would be undone; undo nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def _rollback(session: Session, dry_run: bool, yes: bool, **asked: Any) -> int:
-    """The undo functions of its effects are called by a process that has the flow. With --to, what
-    came after that step is undone, and the run is held (paused) until somebody resumes it: then the
-    rest is executed anew.
+    """A process that has the flow calls the undo functions of its effects. With --to, only the
+    effects after that step are undone, and the run is held (paused). When it is resumed, it
+    executes the steps after that step again.
     """
     run_id, confirm = asked["run_id"], asked["confirm"]
     plan = rollback_views.preview_rollback(session.store(), run_id, asked["to"])
@@ -392,7 +397,7 @@ def _rollback(session: Session, dry_run: bool, yes: bool, **asked: Any) -> int:
     if asks and not session.confirmed(_question(plan), "--yes, or --dry-run to see what it undoes"):
         session.say("Nothing was changed.")
         return OK
-    # Only what was shown is confirmed: the run may have executed more effects meanwhile.
+    # Confirm only the effects that were shown: the run may have executed more meanwhile.
     answer = session.act("rollback", {**asked, "confirm": confirm or plan.confirm})
     run = run_line(session, run_id)
     go_on = [run] if answer.goes_on and run is not None else []
@@ -409,5 +414,5 @@ def _rollback(session: Session, dry_run: bool, yes: bool, **asked: Any) -> int:
 
 def _question(plan: rollback_views.RollbackPreview) -> str:
     if plan.confirm:
-        return "Some of it cannot be undone. Roll it back all the same?"
+        return "Some of it cannot be undone. Roll it back anyway?"
     return "Roll it back?"

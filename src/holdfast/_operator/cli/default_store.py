@@ -1,7 +1,7 @@
 """Find the store that user modules open on import: `python -m …default_store FD`.
 
-Modules of users are imported in processes of their own, never in the one that supervises them. So a
-command that is not told where the store is asks such a process first.
+User modules are imported in child processes only, never in the process that supervises them. So a
+command without a store address starts such a child first, which reports the address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast._stores.addresses import shown
 
 
 class Query(msgspec.Struct):
-    """Which modules are to be imported, and where the answer goes."""
+    """The modules to import, and the pipe for the answer."""
 
     modules: list[str]
     report_fd: int
@@ -34,7 +34,8 @@ class Opened(msgspec.Struct, frozen=True):
 
 def of(modules: Sequence[str]) -> Opened | None:
     """Return the store that importing these modules opens as the default, if other processes can
-    reach it. What they print, and why they fail, is shown when they are imported to work."""
+    reach it. The output and the errors of the modules are shown later, when they are imported to
+    work."""
     reads, writes = os.pipe()
     try:
         process = child_process.start(
@@ -57,7 +58,7 @@ def of(modules: Sequence[str]) -> Opened | None:
 
 
 def main(argv: list[str]) -> None:
-    """Import the modules, and tell which store they opened."""
+    """Import the modules, and report which store they opened."""
     asked = msgspec.json.decode(child_process.read_order(argv), type=Query)
     sys.argv = [asked.modules[0]]
     for module in asked.modules:
@@ -68,7 +69,7 @@ def main(argv: list[str]) -> None:
 
 
 def warn(url: str, namespace: str) -> None:
-    """Warn if the module that was imported has opened another store than the one that is used."""
+    """Warn if the imported module opened another store than the one in use."""
     from holdfast._runtime import log as logs
 
     opened = _opened_default()
@@ -89,11 +90,11 @@ def _opened_default() -> Opened | None:
 
 
 def _same(url: str) -> str:
-    """Return an address so that two of the same file are equal."""
+    """Normalize an address, so that two addresses of one file are equal."""
     form = "sqlite:///"
     return form + os.path.abspath(url[len(form) :]) if url.startswith(form) else url  # noqa: PTH100
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(Exception):  # Whoever imports them to work shows it.
+    with contextlib.suppress(Exception):  # The process that imports them to work reports the error.
         main(sys.argv)

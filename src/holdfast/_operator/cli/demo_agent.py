@@ -1,8 +1,8 @@
 """The agent of `holdfast demo`: it researches a topic and sends a report by e-mail.
 
-Nothing here reaches a network. The library, the model and the mail server are a few lines with fixed
-answers, so that it shows the same thing on every machine. Every body writes its name into a log
-before it works: that is how the demo knows what was executed, whatever the journal says.
+Nothing here uses a network. The library, the model and the mail server are a few lines with fixed
+answers, so the demo shows the same on every machine. Every step writes its name into a log before
+it works. From the log, independently of the journal, the demo knows which steps were executed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FACTS = (
     "The pool warms, the salt rises, and everybody closes up and waits.",
 )
 WORK_S = 0.12
-"""How long a step pretends to work."""
+"""The simulated duration of a step."""
 PAUSE_S = 60.0
-"""How long the step in which the process is to be killed waits for that."""
+"""How long a step waits for the kill of its process."""
 
 
 @dataclasses.dataclass
@@ -43,19 +43,19 @@ class Notes:
 
 
 def folder() -> Path:
-    """Where the log, the outbox and the library's counter are."""
+    """Return the folder of the log, the outbox and the library's counter."""
     return Path(os.environ["HOLDFAST_DEMO_FOLDER"])
 
 
 def work(name: str) -> None:
-    """Note that this body is executed, and take a moment."""
+    """Log that this step is executed, and simulate its work."""
     with (folder() / "executed.log").open("a", encoding="utf-8") as log:
         log.write(f"{name}\n")
     time.sleep(WORK_S)
 
 
 def pause_here(name: str) -> None:
-    """Wait to be killed, if this is where it is to happen."""
+    """Wait to be killed, if this is the step for it."""
     if os.environ.get("HOLDFAST_DEMO_PAUSE") == name:
         (folder() / "inside").write_text(name, encoding="utf-8")
         time.sleep(PAUSE_S)
@@ -66,7 +66,7 @@ def pause_here(name: str) -> None:
 
 @step
 def find_questions(topic: str) -> list[str]:
-    """Ask the model what to find out."""
+    """Ask the model which questions to answer."""
     work("find_questions")
     assert topic == TOPIC
     return list(QUESTIONS)
@@ -74,7 +74,7 @@ def find_questions(topic: str) -> list[str]:
 
 @step(retry=Retry(attempts=3, initial_wait_s=0.1, jitter=0))
 def look_up(question: str) -> str:
-    """Ask the library, which does not answer the first time it is asked the second question."""
+    """Ask the library, which fails the first time for the second question."""
     number = QUESTIONS.index(question)
     work(f"look_up {number}")
     refused = folder() / "refused"
@@ -113,7 +113,7 @@ def send_report(to: str, text: str) -> str:
 
 @send_report.on_doubt
 def was_it_sent(to: str, text: str) -> Done[str] | NotDone:
-    """Look into the outbox: has a message with this key been sent?"""
+    """Search the outbox for a message with this key."""
     message_id = idempotency_key()
     outbox = folder() / "outbox.txt"
     sent = outbox.read_text(encoding="utf-8") if outbox.exists() else ""

@@ -1,8 +1,7 @@
 """The command `demo`: an agent is killed twice with SIGKILL and continues each time.
 
-What is shown is told by the journal. What was executed is told by a log that the agent's functions
-write themselves, so the demo can compare: it succeeds only if nothing recorded was executed again
-and one e-mail was sent.
+The demo prints the journal and compares it with a log that the agent's functions write themselves.
+It succeeds only if no recorded step was executed again and one e-mail was sent.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from holdfast.errors import HoldfastError
 RUN_ID = "tide-pools"
 WAIT_S = 30.0
 KILLS = ("take_note 1", "send_report")
-"""Where the first and the second process are killed."""
+"""The steps in which the first and the second process are killed."""
 EXPECTED = {
     "find_questions": 1,
     "look_up 0": 1,
@@ -48,7 +47,7 @@ EXPECTED = {
     "look_up 2": 1,
     "take_note 2": 1,
     "write_report": 1,
-    "send_report": 1,  # Killed after it was sent: it is asked about, and not sent again.
+    "send_report": 1,  # Killed after sending: the message is found, and not sent again.
 }
 SVG_WIDTH_CHARS = 82
 _ELSEWHERE = re.compile(r"@font-face\s*\{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
@@ -62,12 +61,12 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--svg",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write what is shown as a picture, too.",
+    help="Also write the output as an SVG picture.",
 )
 def _demo(session: Session, svg: Path | None) -> int:
-    """Watch an agent being killed, twice, and going on.
+    """Kill an agent twice, and watch it continue.
 
-    Needs nothing and leaves nothing behind: it works in a folder of its own, which is removed.
+    The demo needs no store and leaves no files: it works in a temporary folder.
     """
     out = _console(quiet=session.as_json) if svg is not None or session.as_json else session.out
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as name:
@@ -79,14 +78,14 @@ def _demo(session: Session, svg: Path | None) -> int:
             as_promised=not wrong, wrong=wrong, executed=demo.total, e_mails=demo.e_mails
         )
     if svg is not None:
-        # The picture stands in a repository: it must not fetch a font, nor send anybody anywhere.
+        # The picture is kept in a repository: it must not fetch a font or contain links.
         picture = out.export_svg(title="holdfast demo", clear=False, unique_id="holdfast-demo")
         svg.write_text(_ELSEWHERE.sub("", picture), encoding="utf-8")
     return ERROR if wrong else OK
 
 
 def _console(*, quiet: bool) -> Console:
-    """Return a console that remembers what it shows, in the width of the picture."""
+    """Return a console that records its output, in the width of the picture."""
     return Console(
         file=io.StringIO() if quiet else None,
         record=True,
@@ -99,7 +98,7 @@ def _console(*, quiet: bool) -> Console:
 
 
 class Demo:
-    """One performance."""
+    """One execution of the demo."""
 
     def __init__(self, folder: Path, out: Console) -> None:
         self.folder = folder
@@ -119,17 +118,17 @@ class Demo:
 
     @property
     def total(self) -> dict[str, int]:
-        """How often each function was executed, by its own account."""
+        """The number of executions of each function, from the agent's log."""
         return dict(sum(self.executed, Counter[str]()))
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line."""
         self.out.print(Text(text, style=style))
 
-    # -- the performance -----------------------------------------------------------------------
+    # -- the processes -------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Three processes; the first two are killed."""
+        """Start three processes; kill the first two."""
         self.say("A research agent: it asks a library, takes notes, and e-mails a report.")
         follower = Follower(self.store, RUN_ID, self.lines)
         for number, kill_in in enumerate((*KILLS, None), start=1):
@@ -192,7 +191,7 @@ class Demo:
         log = self.folder / "executed.log"
         return Counter(log.read_text(encoding="utf-8").splitlines()) if log.exists() else Counter()
 
-    # -- what it shows -------------------------------------------------------------------------
+    # -- the summary ---------------------------------------------------------------------------
 
     def _sum_up(self) -> None:
         outbox = self.folder / "outbox.txt"
@@ -228,7 +227,7 @@ class Demo:
         return table
 
     def check(self) -> list[str]:
-        """Return what is not as promised, and say the verdict."""
+        """Return the broken promises, and print the verdict."""
         wrong = [
             f"{step_key(name)} was executed {self.total.get(name, 0)} times instead of {times}"
             for name, times in EXPECTED.items()

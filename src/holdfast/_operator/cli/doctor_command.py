@@ -27,15 +27,15 @@ def add_to(group: click.Group) -> None:
     type=click.IntRange(1, 1_000_000),
     default=doctor.LOOKED_AT,
     show_default=True,
-    help="How many open and failed runs are looked at, the newest first.",
+    help="How many open and failed runs to examine, newest first.",
 )
 def _doctor(session: Session, run_id: str | None, limit: int) -> int:
-    """Say what is wrong with a store, or with one run, and what can be done.
+    """Report problems of a store, or of one run, and how to solve them.
 
-    Runs: stuck, looping, an action that was done twice, a failure that left work half done, cost that
-    runs away. Store: lost commits, runs that wait for a decision, queues without a worker, leases
-    that ran out, disk space. Ends with 3 if something of it wants a person, with 7 if a run cannot be
-    read or commits were lost, and with 0 if all is well. `holdfast store verify` finds all damage.
+    Runs: stuck, looping, a repeated action, a partial failure, runaway cost. Store: lost commits,
+    runs that wait for a decision, queues without a worker, expired leases, disk space. Exit code 3
+    if a problem needs a person, 7 if a run cannot be read or commits were lost, and 0 if there is
+    no problem. `holdfast store verify` finds all damage.
     """
     store = session.store()
     if run_id is not None:
@@ -66,7 +66,7 @@ def _one(session: Session, findings: list[Finding], troubles: list[Trouble]) -> 
     for finding in findings:
         _show(session, finding, of_run=False)
     if not findings and not troubles:
-        session.say("Nothing is found in this run.", "green")
+        session.say("No problem found in this run.", "green")
     return code
 
 

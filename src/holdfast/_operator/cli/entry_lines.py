@@ -16,7 +16,7 @@ from holdfast._operator.cli.tables import STYLES
 from holdfast._operator.read.entry_views import EntryView
 
 NARROW = 100
-"""On a terminal that is narrower than this, less room is given to what is often empty."""
+"""On a terminal narrower than this, the columns that are often empty get less room."""
 
 
 def entry_data(entry: EntryView) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def print_entry(out: Console, entry: EntryView) -> None:
 
 
 def summary_of(entry: EntryView) -> str:
-    """Return what an entry says, in a few words."""
+    """Summarize an entry in a few words."""
     body = entry.body
     if entry.kind == Kind.QUESTION_ASKED and body.get("text"):
         return clipped(visible(str(body["text"])), 90)
@@ -82,8 +82,8 @@ def summary_of(entry: EntryView) -> str:
 
 
 def _in_words(entry: EntryView) -> str:
-    """Return what is told whole: why a run was held or given back, what a gap brought, and why a
-    message is of no use."""
+    """Return the text of an entry that is printed in full: why a run was held or released, which
+    drift was found, and why a message was discarded."""
     body = entry.body
     if entry.kind in (Kind.RUN_HELD, Kind.RUN_RELEASED) and body.get("detail"):
         why = str(body.get("reason") or body.get("why"))
@@ -99,7 +99,8 @@ def _in_words(entry: EntryView) -> str:
 
 
 def _by_whom(body: dict[str, Any], field: str) -> str:
-    """Say who answered, sent, settled or approved it; a refusal names its actor itself."""
+    """Return who answered, sent, settled or approved it; the text of a rejection names its actor
+    itself."""
     approved: dict[str, Any] = body.get("approved") or {}
     if approved.get("actor"):
         return f", approved by {clipped(visible(str(approved['actor'])))}"

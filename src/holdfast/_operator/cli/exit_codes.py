@@ -29,15 +29,15 @@ MEANINGS = {
     OK: "done, or nothing to do",
     ERROR: "any other error",
     USAGE: "wrong usage",
-    HELD: "the run is held, or something wants a person",
+    HELD: "the run is held, or something needs a person",
     FAILED: "the run failed",
-    BUSY: "busy: a live process has the run (it is asked), or it changed meanwhile",
+    BUSY: "busy: a live process owns the run (and is notified), or the run changed",
     NOT_FOUND: "no such run, queue, schedule or value",
     DAMAGED: "the store is damaged or lost commits",
     CANCELLED: "the run was cancelled or rolled back",
-    INTERRUPTED: "interrupted; the run can go on later",
+    INTERRUPTED: "interrupted; the run can continue later",
 }
-"""By exit code, what it says. The help and the reference print these words."""
+"""The meaning of each exit code. The help and the reference print these texts."""
 
 
 EXIT_CODES = "\b\nExit codes:\n" + "".join(
@@ -60,11 +60,12 @@ ERROR_CODES: list[tuple[type[HoldfastError], int]] = [
     (ConfirmationRequired, USAGE),
     (UsageError, USAGE),
 ]
-"""By kind of error, the exit code that tells it. Every other error is `ERROR`."""
+"""The exit code of each class of error. Every other error is `ERROR`."""
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code that tells an error. A damaged file beside the store is no damage of it."""
+    """Return the exit code of an error. A damaged file beside the store does not count as store
+    damage."""
     if isinstance(error, Corrupt) and error.file is not None:
         return ERROR
     return next((code for kind, code in ERROR_CODES if isinstance(error, kind)), ERROR)

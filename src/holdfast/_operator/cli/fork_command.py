@@ -28,19 +28,21 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--app",
     metavar="MODULE",
-    help="The module (or file) with the flow: --input is checked against its annotations.",
+    help="The module or file of the flow: --input is checked against its annotations.",
 )
 @click.option(
-    "--result", "results", metavar="STEP=JSON", multiple=True, help="This step gave something else."
+    "--result", "results", metavar="STEP=JSON", multiple=True, help="Use this result for the step."
 )
-@click.option("--dry-run", is_flag=True, help="List the effects that it may repeat; fork nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="List the effects that the fork may repeat; fork nothing."
+)
 def _fork(
     session: Session, app: str | None, results: tuple[str, ...], dry_run: bool, **asked: Any
 ) -> int | None:
-    """STEP is a step key, as `holdfast show RUN_ID` tells it, or a turn such as turns[11]. What was
-    recorded before it comes along and is not executed again; effects that the new run may execute
-    again are listed, and have to be confirmed. Values are plain JSON; a value of a class of yours is
-    given from Python: store.fork(…), or as --input with --app.
+    """STEP is a step key that `holdfast show RUN_ID` shows, or a turn such as turns[11]. The new
+    run keeps the outcomes recorded before it and does not execute those steps again. Effects that
+    the new run may execute again are listed, and must be confirmed. Values are plain JSON. For an
+    object of your own class, use Python: store.fork(…), or --input with --app.
     """
     store, run_id, state = session.store(), asked["run_id"], asked["state"]
     given = _object(asked["input"])
@@ -73,17 +75,17 @@ def _fork(
 
 
 def _flow(app: str | None, name: str) -> Any:
-    """Return the flow of the run, if its code is at hand."""
+    """Return the flow of the run, if --app names its module."""
     if app is not None:
         module_named(app)
     flow = registry.flows.get(name)
     if flow is None and app is not None:
-        raise UsageError(f"--app {app}: it has no flow {name!r}, which the run is of")
+        raise UsageError(f"--app {app}: it has no flow {name!r}, which is the flow of the run")
     return flow
 
 
 def _tell_planned(session: Session, planned: fork.Plan) -> None:
-    """Show what a fork would borrow and may repeat."""
+    """Print which outcomes a fork would borrow and which effects it may repeat."""
     preview = fork.preview(planned)
     if session.as_json:
         session.answer(preview=msgspec.to_builtins(preview), fork=None, next=[])
@@ -115,14 +117,14 @@ def _object(text: str | None) -> dict[str, Any] | None:
         return None
     value = parsed("--input", text, like=OBJECT)
     if not isinstance(value, dict):
-        raise UsageError("--input takes a JSON object: names of inputs and their values")
+        raise UsageError("--input must be a JSON object of arguments by name")
     return cast("dict[str, Any]", value)
 
 
 def _result(text: str) -> tuple[str, Any]:
     step, equals, value = text.partition("=")
     if not equals or not step:
-        raise UsageError(f"--result is STEP=JSON, not {text!r}")
+        raise UsageError(f"--result must be STEP=JSON, not {text!r}")
     return step, parsed("--result", value)
 
 
@@ -143,12 +145,12 @@ def _tell(session: Session, made: fork.Fork) -> None:
         session.say(f"It was given otherwise: {', '.join(made.differences)}.")
     if made.input_checked is False:
         session.say(
-            "Its input was not checked: the code of its flow is not at hand. If the input does not "
-            "fit, the run fails. To have it checked, give --app.",
+            "Its input was not checked, because the flow is not loaded. If the input does not "
+            "fit, the run fails. To check it, give --app.",
             "yellow",
         )
     if go_on is None:
         session.say("It is a block of a script: run that script with this run id.")
         return
-    session.say("A worker that has its flow takes it. If none is running:")
+    session.say("A worker with its flow executes it. If none is running:")
     session.say(f"  {go_on}")

@@ -1,7 +1,6 @@
 """The option `--follow` of `history` and `runs`: follow the journal of one run, or all runs.
 
-It only reads, through the same look at journals and rows as everything else, and goes on where it
-was when the store has been away for a while.
+It only reads. After the store was unavailable for a while, it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -34,10 +33,11 @@ T = TypeVar("T")
 P = ParamSpec("P")
 LOOK_S = 1.0
 FIRST = 10
-"""How many entries that are there already are shown first."""
+"""How many existing entries are printed first."""
 PAGE = 500
 LATE_US = 10_000_000
-"""How long after its time a change may be seen: commits are not in the order of their times."""
+"""How late a change may become visible after its time: commits are not in the order of their
+times."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 CODES = {
     Status.COMPLETED: OK,
@@ -56,8 +56,8 @@ def follow_run(
     *,
     until_held: bool,
 ) -> int:
-    """Print the entries of a run as they become durable, until it ends; returns the exit code that
-    says how."""
+    """Print the entries of a run as they become durable, until it ends; return the exit code of its
+    end."""
     teller = Teller(session)
     try:
         return _follow(Source(session, teller), teller, run_id, after, step, until_held=until_held)
@@ -66,7 +66,7 @@ def follow_run(
 
 
 def follow_runs(session: Session, query: Query) -> int:
-    """Print each change of the runs that a query finds, until Ctrl-C."""
+    """Print each change of the runs of a query, until Ctrl-C."""
     teller = Teller(session)
     try:
         _watch(Source(session, teller), teller, query)
@@ -96,7 +96,7 @@ def _follow(
                 if step in (None, entry.step):
                     teller.entry(run_id, entry)
                 seen = entry.seq
-            continue  # It may have gone on meanwhile; how it is now is told behind its entries.
+            continue  # It may have continued meanwhile; its status is printed after its entries.
         if (now := f"{row.status}.{row.generation}.{row.held_reason}") != told:
             told = now
             teller.run(source.ask(run_views.summary_of, row))
@@ -137,11 +137,11 @@ def _changed(store: Store, since_us: int, wanted: Query) -> list[RunRow]:
     return found
 
 
-# -- telling -----------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------
 
 
 class Teller:
-    """Prints what is seen: lines for people, or one JSON object per line."""
+    """Prints entries and changes: lines for people, or one JSON object per line."""
 
     def __init__(self, session: Session) -> None:
         session.one_line = True
@@ -149,7 +149,7 @@ class Teller:
         self._days = Days(session.out)
 
     def entry(self, run_id: str, entry: EntryView) -> None:
-        """Tell an entry."""
+        """Print an entry."""
         if self._session.as_json:
             self._line("entry", run_id=run_id, entry=entry_data(entry))
         else:
@@ -157,7 +157,7 @@ class Teller:
             print_entry(self._session.out, entry)
 
     def run(self, run: RunSummary) -> None:
-        """Tell how a run is now."""
+        """Print the current status of a run."""
         if self._session.as_json:
             self._line("run", run_id=run.run_id, run=run)
             return
@@ -175,21 +175,21 @@ class Teller:
             self._session.say(f"      What can be done: {more}", "yellow")
 
     def away(self, error: Exception) -> None:
-        """Tell that the store does not answer."""
+        """Report that the store does not answer."""
         if self._session.as_json:
             self._line("away", error={"type": type(error).__name__, "message": str(error)})
         else:
             self._session.note(f"! the store does not answer, trying again: {error}", "bold red")
 
     def back(self) -> None:
-        """Tell that it answers again."""
+        """Report that the store answers again."""
         if self._session.as_json:
             self._line("back")
         else:
             self._session.note("the store answers again", "green")
 
     def end(self, run_id: str, status: Status) -> int:
-        """Tell that the run has ended; returns the exit code that says how."""
+        """Report that the run has ended; return the exit code of its end."""
         code = self._session.exit_code(CODES[status])
         if self._session.as_json:
             self._line("end", run_id=run_id, status=str(status), exit_code=code)
@@ -201,7 +201,7 @@ class Teller:
 
 
 class Source:
-    """The store, asked again and again; one that is away is waited for."""
+    """The store, queried repeatedly; waits for a store that is unavailable."""
 
     def __init__(self, session: Session, teller: Teller) -> None:
         self._teller = teller
@@ -210,7 +210,7 @@ class Source:
     def ask(
         self, question: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return the answer of the store, whenever it comes."""
+        """Return the answer of the store, retrying until there is one."""
         pause_s, silent = FIRST_PAUSE_S, False
         while True:
             try:

@@ -1,8 +1,8 @@
 """The types of what each command prints with `--json`.
 
-The pages `json.md` and `json.schema.json` in `docs/reference` are made of this, and a test holds what every
-command really prints against it. Names and types stay; a later version may add fields. What would take
-one away gets another "version".
+The pages `json.md` and `json.schema.json` in `docs/reference` are generated from this, and a test
+compares the output of every command with it. Names and types stay; a later version may add fields.
+A change that removes one needs another "version".
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from holdfast._stores.structs import Damage
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of an answer: its type, and what is to be known of it."""
+    """One field of an answer: its type and a note."""
 
     type: Any
     note: str = ""
 
     @property
     def may_be_missing(self) -> bool:
-        """Whether it is not always there."""
+        """Whether the field may be missing."""
         return UnsetType in getattr(self.type, "__args__", ())
 
 
@@ -57,16 +57,16 @@ class EntryData(msgspec.Struct, frozen=True):
     attempt: int
     at: dt.datetime
     body: dict[str, Any]
-    """What the entry says; what is in it depends on its kind."""
+    """The content of the entry; its fields depend on the kind."""
 
 
 class ErrorData(msgspec.Struct, frozen=True):
-    """Why a command failed; `run_id`, `reason`, `step`, `actions` and `effects` where the error has
+    """Why a command failed; `run_id`, `reason`, `step`, `actions` and `effects` if the error has
     them."""
 
     message: str
     type: str | UnsetType = msgspec.UNSET
-    """The class of the error, as `holdfast.errors` has it."""
+    """The name of the error's class in `holdfast.errors`."""
     run_id: str | UnsetType = msgspec.UNSET
     reason: str | UnsetType = msgspec.UNSET
     step: str | UnsetType | None = msgspec.UNSET
@@ -75,7 +75,7 @@ class ErrorData(msgspec.Struct, frozen=True):
 
 
 class OpenQuestion(QuestionView, frozen=True, kw_only=True):
-    """Something that a run asks, with all that is needed to answer it."""
+    """A question of a run, with all data that an answer needs."""
 
     commands: tuple[str, ...]  # pyright: ignore[reportIncompatibleMethodOverride] - printed, not computed
     """Command lines that answer it."""
@@ -99,8 +99,8 @@ class TokenView(msgspec.Struct, frozen=True):
     holds: bool
 
 
-_OTHER = Field(str | None, "what the run waits for now, if that is something else")
-_NEXT = Field(list[str], "commands that execute what was freed")
+_OTHER = Field(str | None, "what the run waits for now, if it differs")
+_NEXT = Field(list[str], "commands that execute the freed runs")
 _CODE = Field(int, "the exit code")
 _REFUSED = {
     "error": Field(ErrorData | UnsetType, "why not, only if nothing was found or changed"),
@@ -124,7 +124,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "e_mails": Field(int),
     },
     "doctor": {
-        "checkup": Field(Checkup | None, "null if one run is asked about"),
+        "checkup": Field(Checkup | None, "null for one run"),
         "findings": Field(list[Finding]),
         "exit_code": _CODE,
     },
@@ -156,7 +156,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "memories": Field(list[str] | UnsetType, "without it: the names of all"),
     },
     "memory set": {
-        "value": Field(MemoView | None, "null if it has another version by now"),
+        "value": Field(MemoView | None, "null if its version has changed"),
         **_REFUSED,
     },
     "pause": {
@@ -172,7 +172,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "queues": Field(list[QueueView]),
         "workers": Field(list[WorkerView]),
         "saturation": Field(
-            float | None, "how much of their places is in use, from 0 to 1; null without workers"
+            float | None, "the share of their places in use, from 0 to 1; null without workers"
         ),
     },
     "queues pause": {"queue": Field(QueueView)},
@@ -184,11 +184,11 @@ SHAPES: dict[str, dict[str, Field]] = {
         "answer": Field(Answer | None, "null with --dry-run, and for many"),
         "preview": Field(ResumePreview | UnsetType, "only with --dry-run"),
         "next": _NEXT,
-        "resumed": Field(list[Resumed], "what became of each of many"),
-        "refused": Field(int, "how many of them were left as they are"),
+        "resumed": Field(list[Resumed], "the outcome for each of many"),
+        "refused": Field(int, "how many of them were not resumed"),
     },
     "rollback": {
-        "preview": Field(RollbackPreview, "what is undone, and what is left"),
+        "preview": Field(RollbackPreview, "which effects are undone, and which are not"),
         "answer": Field(Answer | None, "null with --dry-run"),
         "next": Field(list[str], "commands that perform it"),
     },
@@ -237,7 +237,7 @@ SHAPES: dict[str, dict[str, Field]] = {
     },
     "store import": {
         "imported": Field(list[str], "ids of runs"),
-        "there": Field(list[str], "ids of runs that were here, the same"),
+        "there": Field(list[str], "ids of runs that the store already had, unchanged"),
     },
     "store move": {
         "source": Field(str, "address"),
@@ -248,7 +248,7 @@ SHAPES: dict[str, dict[str, Field]] = {
             "how many of each fate: moved, there already, busy, conflict, damaged, stays, missing, "
             "deleted",
         ),
-        "left": Field(list[LeftRun], "what is not in the target"),
+        "left": Field(list[LeftRun], "runs that are not in the target"),
         "queues": Field(list[str], "queues whose limits were set"),
         "schedules": Field(list[str], "schedules that were moved"),
         "memories": Field(list[Remembered], "how many values of each memory"),
@@ -270,7 +270,8 @@ SHAPES: dict[str, dict[str, Field]] = {
     },
     "worker": {"exit_code": _CODE},
 }
-"""By command, what it adds to the object; with --follow it prints one such object per line."""
+"""The fields that each command adds to the object; with --follow it prints one such object per
+line."""
 
 
 def answer_type(command: str) -> type[msgspec.Struct]:

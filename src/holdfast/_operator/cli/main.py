@@ -1,7 +1,7 @@
 """The command `holdfast`: inspect runs, and make the decisions that need a person.
 
-The module of a command is imported when the command is used: who lists runs does not wait for what a
-worker or the page needs. Help loads them all.
+The module of a command is imported when the command is used, so a list of runs does not load the
+dependencies of workers or of the page. Help loads all modules.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from holdfast._operator.cli.exit_codes import EXIT_CODES
 from holdfast._operator.cli.session import no_pager_option, print_nowhere, store_options
 
 SIMILAR = 3
-"""How many commands are offered for one that does not exist."""
+"""How many commands are suggested for an unknown one."""
 
 
 class Commands(MutableMapping[str, click.Command]):
-    """Commands by name. All names are known; the module of a command is imported for the command."""
+    """Commands by name. All names are known; a command's module is imported when the command is
+    looked up."""
 
     def __init__(self, package: str, modules: Mapping[str, Sequence[str]]) -> None:
         self._package = package
         self._module = {name: module for module, names in modules.items() for name in names}
         self._loaded: dict[str, click.Command] = {}
         self.group: click.Group | None = None
-        """Whose commands they are."""
+        """The group that has these commands."""
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
@@ -58,7 +59,7 @@ class Commands(MutableMapping[str, click.Command]):
 
 
 class Sections(click.Group):
-    """A group whose help has its commands in sections."""
+    """A group that lists its commands in sections in its help."""
 
     def __init__(self, *, commands: Commands, **options: Any) -> None:
         super().__init__(commands=commands, **options)
@@ -66,8 +67,8 @@ class Sections(click.Group):
         commands.group = self
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Invoke a command. What it prints is written out here, where it can still be said that it
-        could not be."""
+        """Invoke a command, and flush its output here, where a failure to write can still be
+        reported."""
         try:
             try:
                 given = args[0] if args else options.get("args")
@@ -80,7 +81,7 @@ class Sections(click.Group):
             ended = error.__context__
             raise SystemExit(ended.code if isinstance(ended, SystemExit) else 0) from None
         except OSError as error:
-            if error.filename is not None:  # It is about a file, and not about what is printed.
+            if error.filename is not None:  # The error is about a file, not about the output.
                 raise
             print_nowhere()
             why = error.strerror or str(error)
@@ -88,20 +89,20 @@ class Sections(click.Group):
             raise SystemExit(1) from None
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Read the options before the command."""
+        """Parse the options before the command."""
         with self._told_as_json():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Read the rest, and perform it."""
+        """Parse the rest, and perform the command."""
         with self._told_as_json():
             return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of a name; of an unknown one, name those that are like it, in groups
-        too."""
+        """Return the command of a name; for an unknown name, suggest similar commands, including
+        those of groups."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
@@ -122,7 +123,7 @@ class Sections(click.Group):
 
     @contextlib.contextmanager
     def _told_as_json(self) -> Generator[None]:
-        """With --json, a wrong usage is told as JSON too: a program reads what is printed."""
+        """With --json, report a usage error as JSON too, because a program reads the output."""
         try:
             yield
         except click.UsageError as error:
@@ -139,7 +140,7 @@ class Sections(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands into the help."""
+        """Write the list of commands into the help."""
         known = {name for names in SECTIONS.values() for name in names}
         others = tuple(name for name in self.list_commands(ctx) if name not in known)
         for title, names in {**SECTIONS, OTHERS: others}.items():
@@ -163,6 +164,6 @@ class Sections(click.Group):
 def main(url: str | None, namespace: str | None, as_json: bool, no_pager: bool) -> None:
     """Durable runs for AI agents.
 
-    Commands read the store of a program while it runs, or after it died. Decisions are recorded with
-    their actor; a process that has the flow carries them out.
+    Commands read the store of a program while it runs, or after it died. Decisions are recorded
+    with their actor; a process that has the flow performs them.
     """

@@ -20,9 +20,9 @@ def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
     memory = subgroup(
         "memory",
-        "List, read and change values that runs remember.\n\n"
-        "MEMORY is the name that was given to holdfast.memory(…). Values are plain JSON here; those "
-        "of your classes are shown by their names and fields.",
+        "List, read and change values in the memory of runs.\n\n"
+        "MEMORY is the name given to holdfast.memory(…). Values are plain JSON here; objects "
+        "of your classes are shown as class names and fields.",
         lists=True,
     )
     command(memory, "list", pages=True)(_list)
@@ -47,7 +47,7 @@ def _get(session: Session, memory: str, key: str) -> int:
 
 
 def _refused(session: Session, code: int, why: str, **answer: Any) -> int:
-    """Explain why a command ends with this exit code."""
+    """Report why a command ends with this exit code, and return the code."""
     if session.as_json:
         session.answer(**answer, error={"message": why}, exit_code=code)
     else:
@@ -58,9 +58,9 @@ def _refused(session: Session, code: int, why: str, **answer: Any) -> int:
 @click.argument("memory")
 @click.argument("key")
 @click.argument("value", metavar="JSON")
-@click.option("--ttl", type=DurationType(), help="How long it stays. Default: for good.")
+@click.option("--ttl", type=DurationType(), help="How long the value is kept. Default: no limit.")
 @click.option(
-    "--if-version", type=int, metavar="N", help="Only if that is its version now (0: none)."
+    "--if-version", type=int, metavar="N", help="Only if this is the current version (0: no value)."
 )
 def _set(
     session: Session, memory: str, key: str, value: str, ttl: float | None, if_version: int | None
@@ -69,7 +69,7 @@ def _set(
     given = parsed("the value", value)
     written = memory_admin.put(session.store(create=True), memory, key, given, ttl, if_version)
     if written is None:
-        why = f"{key!r} has another version by now; nothing was written"
+        why = f"the version of {key!r} has changed; nothing was written"
         return _refused(session, BUSY, why, value=None)
     if session.as_json:
         session.answer(value=written)
@@ -122,7 +122,7 @@ def _list_memories(session: Session) -> None:
 
 @click.argument("memory")
 @click.argument("key")
-@click.option("--if-version", type=int, metavar="N", help="Only if that is its version now.")
+@click.option("--if-version", type=int, metavar="N", help="Only if this is the current version.")
 def _delete(session: Session, memory: str, key: str, if_version: int | None) -> int:
     """Remove a value."""
     store = session.store()
@@ -130,7 +130,7 @@ def _delete(session: Session, memory: str, key: str, if_version: int | None) -> 
     if not removed and memory_admin.get(store, memory, key) is None:
         return _refused(session, NOT_FOUND, f"memory {memory!r} has no {key!r}", removed=False)
     if not removed:
-        why = f"{key!r} has another version by now; nothing was removed"
+        why = f"the version of {key!r} has changed; nothing was removed"
         return _refused(session, BUSY, why, removed=False)
     if session.as_json:
         session.answer(removed=True)

@@ -30,9 +30,9 @@ def add_to(group: click.Group) -> None:
 
 @click.argument("source")
 @click.argument("target")
-@click.option("--to-namespace", metavar="NAME", help="Default: the one of the source.")
+@click.option("--to-namespace", metavar="NAME", help="Default: the namespace of the source.")
 @click.option("--run", "runs", multiple=True, metavar="RUN_ID", help="Only this run; repeatable.")
-@click.option("--dry-run", is_flag=True, help="List what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="List the runs that would be moved; change nothing.")
 def _move(
     session: Session,
     actor: str,
@@ -46,10 +46,10 @@ def _move(
 
     For example: holdfast store move sqlite:///runs.db postgresql://app@db/app
 
-    A run that has not ended is held in the source with its new address, and goes on in the target.
-    A run that a live process owns is skipped and reported: stop that process and move again. Memories,
-    limits of queues and schedules are copied too. Everything that is written is read again and
-    compared. To finish a move that was interrupted, give the same command again.
+    A run that has not ended is held in the source with its new address, and continues in the
+    target. A run that a live process owns is skipped and reported: stop that process and move
+    again. Memories, queue limits and schedules are copied too. All written data is read back and
+    compared. To finish an interrupted move, run the same command again.
     """
     here = _opened(source, session.namespace)
     try:
@@ -74,11 +74,11 @@ def _opened(url: str, namespace: str) -> Store:
 
 def _target(url: str, namespace: str, *, dry_run: bool) -> Store:
     if url.startswith("memory:"):
-        raise UsageError("a memory: store ends with this command; name a file or a database")
+        raise UsageError("a memory: store ends with this command; give a file or a database")
     try:
         return open_store(url, namespace, create=not dry_run)
     except NoStore:
-        return open_store("memory:", namespace)  # Nothing is there, and nothing is made.
+        return open_store("memory:", namespace)  # A dry run does not create the target.
 
 
 def _moving(
@@ -89,7 +89,7 @@ def _moving(
     moved = store_move.move_runs(here, there, wanted, actor=actor, dry_run=dry_run)
     for told in _report_each(session, moved, len(wanted)):
         one = told
-        if runs and told.fate is Fate.DELETED:  # Somebody has asked for it by its name.
+        if runs and told.fate is Fate.DELETED:  # The user asked for this run by its id.
             one = Moved(told.run_id, Fate.MISSING, told.why)
         result.fates[one.fate] += 1
         if one.fate in _LEFT:
@@ -109,7 +109,7 @@ def _report_each(session: Session, moved: Iterator[Moved], total: int) -> Iterat
 
 
 class _Result:
-    """What a copy came to."""
+    """The result of a move."""
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run
@@ -120,7 +120,7 @@ class _Result:
         self.memories: list[Remembered] = []
 
     def exit_code(self) -> int:
-        """Return what the exit code says: 0 if everything is in the target."""
+        """Return the exit code: 0 if every run is in the target."""
         codes = (*_CODES, *_MORE_CODES)
         otherwise = ERROR if any(memory.left for memory in self.memories) else OK
         return next((code for fate, code in codes if self.fates[fate]), otherwise)
@@ -144,21 +144,21 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
     would = "Would be moved" if result.dry_run else "Moved and compared"
     session.say(f"{would}: {count(result.fates[Fate.MOVED], 'run')}.")
     if result.fates[Fate.THERE]:
-        session.say(f"There already, and the same: {count(result.fates[Fate.THERE], 'run')}.")
+        session.say(f"Already in the target, unchanged: {count(result.fates[Fate.THERE], 'run')}.")
     if result.fates[Fate.DELETED]:
         session.say(f"Deleted in the source meanwhile: {count(result.fates[Fate.DELETED], 'run')}.")
     if result.queues:
-        session.say(f"Limits of queues: {', '.join(result.queues)}.")
+        session.say(f"Queue limits: {', '.join(result.queues)}.")
     if result.schedules:
-        session.say(f"Schedules, paused in the source now: {', '.join(result.schedules)}.")
+        session.say(f"Schedules, now paused in the source: {', '.join(result.schedules)}.")
     copied = "Would be copied" if result.dry_run else "Copied and compared"
     _tell_memories(session, copied, result.memories)
     for one in result.left:
         session.say(f"  {one.run_id}: {one.fate}: {one.why}", "bold")
     if result.left:
         session.say(
-            f"{count(len(result.left), 'run is', 'runs are')} not moved; what was moved stays. "
-            "Give the same command again when that is mended."
+            f"{count(len(result.left), 'run is', 'runs are')} not moved; moved runs stay moved. "
+            "Solve these problems, then run the same command again."
         )
     return code
 
@@ -171,10 +171,10 @@ def _tell_memories(session: Session, would: str, memories: list[Remembered]) -> 
             session.say(f"{would}: {copied} of memory {memory.space!r}{there}.")
         elif memory.there:
             there = count(memory.there, "value")
-            session.say(f"There already: {there} of memory {memory.space!r}.")
+            session.say(f"Already in the target: {there} of memory {memory.space!r}.")
         for key in memory.left:
             session.say(
                 f"  memory {memory.space!r}, {key!r}: the target has another value, and this one was "
-                "written later; it is not copied",
+                "written later, so it is not copied",
                 "bold",
             )

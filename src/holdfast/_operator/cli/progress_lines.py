@@ -23,11 +23,11 @@ _MARKS = {
     "kept": ("=", "=", "cyan"),
     "died": ("✗", "x", "bold red"),
 }
-"""What a line begins with: in UTF-8, elsewhere, and its colour."""
+"""The mark of a line: in UTF-8, in other encodings, and its colour."""
 
 
 class Lines:
-    """Prints lines that begin with a mark."""
+    """Prints lines with a mark at their start."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
@@ -52,10 +52,10 @@ class Follower:
         self.lines = lines
         self.seen = 0
         self.heading = ""
-        """Said before the first fact."""
+        """Printed before the first line."""
 
     def catch_up(self) -> int:
-        """Pass over what is recorded already; returns how many steps have an outcome."""
+        """Skip the recorded entries; return how many steps have an outcome."""
         row = self.store.get(self.run_id)
         if row is None:
             return 0
@@ -63,7 +63,7 @@ class Follower:
         return row.steps
 
     def follow(self) -> int:
-        """Tell what is new; returns the number of new entries."""
+        """Print the new entries; return their number."""
         row = self.store.get(self.run_id)
         if row is None or row.last_seq <= self.seen:
             return 0
@@ -78,7 +78,7 @@ class Follower:
         return new
 
     def tell(self, entry: Entry) -> None:
-        """Print what an entry says, if it is of interest to somebody who watches."""
+        """Print a line for an entry, if its kind is shown."""
         told = _TOLD.get(entry.kind)
         if told is None or entry.step is None:
             return
@@ -133,7 +133,7 @@ _DOUBTS = {
     "data_loss": "the store lost records",
     "repeated": "it may repeat another",
 }
-"""Shorter than in an explanation: it stands in a line."""
+"""Shorter texts than in an explanation, because they must fit on a line."""
 _TOLD = {
     Kind.STEP_STARTED: _started,
     Kind.STEP_COMPLETED: _completed,

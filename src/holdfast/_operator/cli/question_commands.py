@@ -37,16 +37,16 @@ def add_to(group: click.Group) -> None:
 # -- questions ---------------------------------------------------------------------------------
 
 
-@click.option("--to", metavar="WHO", help="Only what is asked of them.")
-@click.option("--run", "run_id", metavar="RUN_ID", help="Only what this run asks.")
+@click.option("--to", metavar="WHO", help="Only questions to this person or group.")
+@click.option("--run", "run_id", metavar="RUN_ID", help="Only questions of this run.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", metavar="CURSOR", help="The page that follows; --json has it as `next`.")
 def _questions(
     session: Session, to: str | None, run_id: str | None, limit: int, after: str | None
 ) -> None:
-    """List what runs ask people, oldest first, with the commands that answer.
+    """List open questions and approvals, oldest first, with the commands that answer them.
 
-    Approvals are among them: they show the stored arguments of the effect, and their digest.
+    An approval shows the stored arguments of its effect, and their digest.
     """
     try:
         store = session.store()
@@ -86,7 +86,7 @@ def _print_question(session: Session, question: QuestionView, now_us: int) -> No
         session.say(f"  arguments  {_arguments(question)}")
         session.say(f"  digest     {question.digest}")
         if question.holds_s is not None:
-            session.say(f"  holds for  {length(question.holds_s)} once it is given")
+            session.say(f"  valid for  {length(question.holds_s)} after approval")
     if question.choices is not None:
         session.say(f"  choices    {shown(question.choices)}")
     elif (kind := type_in_words(question.schema)) is not None:
@@ -109,8 +109,8 @@ def _arguments(question: QuestionView) -> str:
 
 @takes("answer")
 def _answer(session: Session, value: str, **asked: Any) -> None:
-    """NAME is the name of the question, as `holdfast questions` shows it. VALUE is JSON; a string or a
-    date needs no quotes, and may have them. The first answer counts.
+    """NAME is the name of the question, as `holdfast questions` shows it. VALUE is JSON; quotes
+    around a string or a date are optional. The first answer counts.
     """
     open_ones = question_views.questions(
         session.store(), run_id=asked["run_id"], limit=10_000, plain=True
@@ -121,8 +121,8 @@ def _answer(session: Session, value: str, **asked: Any) -> None:
 
 
 def read(text: str, question: QuestionView | None) -> Any:
-    """Return an answer as it was typed: a text where one is asked for, with or without quotes; else
-    JSON if it is some, and fits."""
+    """Parse a typed answer. A question that accepts a string takes the text with or without quotes;
+    otherwise the answer is JSON if it is valid and fits the question."""
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -140,14 +140,14 @@ def read(text: str, question: QuestionView | None) -> Any:
 @takes("approve")
 @click.option("--yes", is_flag=True, help="Do not show the arguments and ask first.")
 def _approve(session: Session, digest: str | None, yes: bool, **asked: Any) -> int | None:
-    """It is approved with exactly the arguments that are stored. Without --digest (which `holdfast
-    questions` prints) they are shown, and you are asked. Without a terminal, and with --json, give
-    --digest or --yes.
+    """The approval holds for exactly the stored arguments. Without --digest (which `holdfast
+    questions` prints), the command shows them and asks you. Without a terminal, and with --json,
+    give --digest or --yes.
     """
     run_id, step = asked["run_id"], asked["step"]
     store = session.store()
     if digest is None and not yes:
-        digest = ""  # What was not shown is not approved.
+        digest = ""  # Never approve arguments that were not shown.
         for question in question_views.questions(store, run_id=run_id, limit=10_000, plain=True):
             if question.kind == "approval" and question.name == step.removeprefix(APPROVE):
                 if not session.as_json:
@@ -163,7 +163,7 @@ def _approve(session: Session, digest: str | None, yes: bool, **asked: Any) -> i
 
 @takes("reject")
 def _reject(session: Session, **asked: Any) -> None:
-    """The flow gets Rejected. NAME is the name of the question, or the step of the approval, as
+    """The flow receives Rejected. NAME is the name of the question, or the step of the approval, as
     `holdfast questions` shows it.
     """
     reason = asked["reason"]
@@ -173,8 +173,8 @@ def _reject(session: Session, **asked: Any) -> None:
 
 @takes("signal")
 def _signal(session: Session, value: str | None, **asked: Any) -> None:
-    """The run takes it with wait_for_signal(NAME). VALUE is JSON; anything else, such as a word, is a
-    string. An early signal is kept.
+    """The run receives it with wait_for_signal(NAME). VALUE is JSON; anything else, such as a word,
+    is a string. An early signal is kept.
     """
     store, run_id, name = session.store(), asked["run_id"], asked["name"]
     sent = session.act("signal", {**asked, "value": None if value is None else _payload(value)})
@@ -197,7 +197,7 @@ def _payload(text: str) -> Any:
         if not text.startswith(("{", "[", '"')):
             return text
         raise UsageError(
-            f"{text[:60]!r} begins as JSON does, and is none ({error}); a text that begins so needs "
+            f"{text[:60]!r} begins like JSON but is not valid JSON ({error}); such a string needs "
             """quotes, as in '"[sent]"'"""
         ) from None
 
@@ -209,14 +209,16 @@ def _tell(
     *said: str,
     values: int | None = None,
 ) -> None:
-    """Explain what became of an answer, and if nobody has asked for it, what may have been meant."""
+    """Print the result of an answer; without a matching question, suggest the similar ones."""
     store = session.store()
     other = other_names(store, told.run_id, "question", told.name) if told.early else None
     if session.as_json:
         session.answer(answer=msgspec.to_builtins(told), note=other)
         return
     if other is not None:
-        warning = f"WARNING  Run {told.run_id} does not ask {told.name!r} now: nothing is answered."
+        warning = (
+            f"WARNING  Run {told.run_id} has no open question {told.name!r}: nothing is answered."
+        )
         session.say(warning, "bold yellow")
     session.say(f"{told.did}.")
     if other is not None:
@@ -227,7 +229,7 @@ def _tell(
             session.say(f"If {name!r} is meant:")
             session.say(f"  {session.pasteable(line)}")
     if told.held is not None:
-        session.say("The run is held, and stays so. It has the answer when it goes on. To see it:")
+        session.say("The run stays held. It has the answer when it continues. To see it:")
     elif told.early:
         session.say("To see the run:")
     else:
@@ -236,7 +238,7 @@ def _tell(
 
 
 def _who_goes_on(session: Session, run_id: str) -> str:
-    """Say who takes an answer; of a block that is its own process, and no worker."""
+    """Return which process uses an answer; for a block that is its own script, never a worker."""
     store = session.store()
     row = existing_row(store, run_id)
     if not of_a_block(session, row):
@@ -246,11 +248,11 @@ def _who_goes_on(session: Session, run_id: str) -> str:
     return "The process that has the run goes on."
 
 
-# -- what `show` says --------------------------------------------------------------------------
+# -- messages in `show` ------------------------------------------------------------------------
 
 
 def print_signals(session: Session, run: RunView) -> None:
-    """Print what was said to a run."""
+    """Print the messages that a run received."""
     if not run.signals:
         return
     session.say()

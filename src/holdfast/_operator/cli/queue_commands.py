@@ -60,7 +60,7 @@ def _queues(session: Session) -> None:
     if found:
         session.show(queues_table(found))
     else:
-        session.say("No queue has limits, or a run that is open, failed or held.")
+        session.say("No queue has limits, or an open, failed or held run.")
     session.say(session.pointed(about_workers(alive)), "dim")
     for worker in alive:
         if worker.stands_back is not None:
@@ -68,7 +68,7 @@ def _queues(session: Session) -> None:
 
 
 def queues_table(found: list[QueueView]) -> Table:
-    """Return the queues as a table that fits into 80 columns."""
+    """Return the queues as a table that fits in 80 columns."""
     rows = table("QUEUE", "READY", "NOT DUE", "RUNNING", "FAILED", "HELD", "OLDEST", "ALLOWS")
     for queue in found:
         held = str(queue.held)
@@ -88,7 +88,7 @@ def queues_table(found: list[QueueView]) -> Table:
 
 
 def running_told(queue: QueueView) -> str:
-    """Return how many runs are at work, and of how many the process died."""
+    """Return how many runs are executing, and how many of them lost their process."""
     return f"{queue.running}" + (f", {queue.abandoned} abandoned" if queue.abandoned else "")
 
 
@@ -118,8 +118,8 @@ def about_workers(alive: list[WorkerView]) -> str:
     places = sum(worker.concurrency for worker in alive)
     share = queue_views.saturation(alive) or 0.0
     return (
-        f"{count(len(alive), 'worker')} alive; {working} of {places} places were in use ({share:.0%}) "
-        "when they last said so, up to a third of a lease ago."
+        f"{count(len(alive), 'worker')} alive; {working} of {places} places in use ({share:.0%}), "
+        "as last reported, up to a third of a lease ago."
     )
 
 
@@ -134,7 +134,7 @@ def _show(session: Session, queue: str) -> None:
 
 @takes("set_queue", but=("paused",))
 def _set(session: Session, **asked: Any) -> None:
-    """Limits that are not given stay; `none` removes one. Runs at work go on."""
+    """Limits that you omit stay unchanged; `none` removes a limit. Running runs continue."""
     if all(asked[it] is None for it in asked if it not in ("name", "actor")):
         raise UsageError("give at least one limit, such as --concurrency 5")
     _changed(session, "set_queue", asked)
@@ -142,7 +142,7 @@ def _set(session: Session, **asked: Any) -> None:
 
 @takes("pause_queue")
 def _pause(session: Session, **asked: Any) -> None:
-    """Runs at work go on."""
+    """Running runs continue."""
     _changed(session, "pause_queue", asked)
 
 
@@ -153,7 +153,7 @@ def _resume(session: Session, **asked: Any) -> None:
 
 
 def _changed(session: Session, action: str, asked: dict[str, Any]) -> None:
-    """Change a queue, which may be new, and show it."""
+    """Change a queue, which may be new, and print it."""
     store = session.store(create=True)
     known = {it.name for it in queue_views.queues(store)}
     session.act(action, asked)
@@ -165,7 +165,7 @@ def _tell_new(session: Session, name: str, known: set[str]) -> None:
     """Report that the queue is new: its name may be misspelled."""
     if name not in known and not session.as_json:
         others = ", ".join(sorted(known)) or "none"
-        session.note(f"There was no queue {name} before; it has limits now. Known were: {others}.")
+        session.note(f"Queue {name} is new; it has limits now. Known queues: {others}.")
 
 
 def _tell(session: Session, queue: QueueView) -> None:
@@ -216,7 +216,7 @@ def _at(at: dt.datetime | None) -> str:
 
 @takes("pause_schedule")
 def _pause_schedule(session: Session, **asked: Any) -> None:
-    """Runs that it started go on."""
+    """Runs that the schedule started continue."""
     view: ScheduleView = session.act("pause_schedule", asked)
     if session.as_json:
         session.answer(schedule=view)
@@ -231,4 +231,4 @@ def _resume_schedule(session: Session, **asked: Any) -> None:
     if session.as_json:
         session.answer(schedule=view)
     else:
-        session.say(f"Schedule {view.name} goes on. Its next tick: {_at(view.next_at)}.")
+        session.say(f"Schedule {view.name} is resumed. Its next tick: {_at(view.next_at)}.")

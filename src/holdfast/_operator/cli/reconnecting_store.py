@@ -1,7 +1,7 @@
-"""Stores for long use: a handle that failed is dropped, and the store is opened again.
+"""Reopen a store whose handle has failed, for commands that use it for a long time.
 
-The file of a store may be put away and back, for a restore or by mistake. A handle on the file that
-was there says so and is of no more use; whoever asks next gets a new one, as soon as there is a file.
+The file of a store may be moved away and back, for a restore or by mistake. A handle on the old
+file reports that and stays unusable. The next call opens a new handle, as soon as the file exists.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from holdfast.errors import StoreFailed
 
 
 def reconnecting(store: Store, opens: Callable[[], Store]) -> Store:
-    """Return a store that is opened again with `opens` whenever its handle has failed. It has to be
-    the same store each time. The first handle is closed by whoever opened it."""
+    """Return a store that `opens` reopens whenever its handle has failed. It must be the same store
+    each time. The caller closes the first handle."""
     return cast("Store", _Reconnecting(store, opens))
 
 
 class _Reconnecting:
-    """Gives every call to the handle of the moment."""
+    """Passes every call to the current handle."""
 
     def __init__(self, store: Store, opens: Callable[[], Store]) -> None:
         self._first = store
@@ -50,8 +50,8 @@ class _Reconnecting:
                 if opened.store_id != self._first.store_id:
                     opened.close()
                     raise StoreFailed(
-                        f"another store is at {self._first.url} now than the one that is served "
-                        "here; put that back, or start this again"
+                        f"another store is at {self._first.url} now, not the one served "
+                        "here; restore that store, or restart this command"
                     )
                 self._handle = opened
             return self._handle
@@ -65,11 +65,11 @@ class _Reconnecting:
             handle.close()
 
 
-# -- a store that a command watches -------------------------------------------------------------
+# -- the store of a command that polls ----------------------------------------------------------
 
 
 class WatchedStore:
-    """The store of a session, as long as it answers; then another handle on the same place."""
+    """The store of a session while it answers; then a new handle on the same address."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -77,13 +77,13 @@ class WatchedStore:
         self.store: Store | None = self._first
 
     def opened(self) -> Store:
-        """Return a handle, which is opened if there is none."""
+        """Return the handle; open one if there is none."""
         if self.store is None:
             self.store = open_store(self._session.url, self._session.namespace, create=False)
         return self.store
 
     def drop(self) -> None:
-        """Leave a handle that may be dead; the session closes its own in the end."""
+        """Drop a handle that may be dead; the session closes its own at the end."""
         if self.store is not None and self.store is not self._first:
             self.store.close()
         self.store = None

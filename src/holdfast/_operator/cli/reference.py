@@ -22,7 +22,7 @@ from holdfast._operator.cli.session import JSON_VERSION
 # -- the documentation of --json ----------------------------------------------------------------
 
 
-TITLE = f"What holdfast prints with --json, version {JSON_VERSION}"
+TITLE = f"JSON output of the holdfast commands, version {JSON_VERSION}"
 _REF = "#/$defs/"
 _WORDS: dict[type, str] = {
     types.StrType: "text",
@@ -43,7 +43,7 @@ def json_schema() -> str:
         _tell_times(kind, parts.get(kind.__name__) or parts[_long(kind)])
     whole = {
         "title": TITLE,
-        "description": "commands: what each prints; the empty name: what any prints when it fails.",
+        "description": "commands: the output of each; the empty name: the output of a failed command.",
         "commands": dict(zip(answers, schemas, strict=True)),
         "$defs": {name: _open(parts[name]) for name in sorted(parts)},
     }
@@ -51,12 +51,12 @@ def json_schema() -> str:
 
 
 def _open(part: dict[str, Any]) -> dict[str, Any]:
-    """A later version may add fields: the schema for others does not forbid them."""
+    """Allow unknown fields, because a later version may add some."""
     return {name: what for name, what in part.items() if name != "additionalProperties"}
 
 
 def _tell_times(kind: type, part: dict[str, Any]) -> None:
-    """Say which texts are times; a schema of msgspec does not, since they may have any zone."""
+    """Mark the strings that are times; msgspec does not, because they may have any zone."""
     for field in fields_of(kind):
         told = part["properties"][field.encode_name]
         for each in (told, *told.get("anyOf", ())):
@@ -68,7 +68,7 @@ def _tell_times(kind: type, part: dict[str, Any]) -> None:
 
 
 def json_page() -> str:
-    """Return the page for people."""
+    """Return the reference page of the JSON output."""
     return "\n".join(_json_page()) + "\n"
 
 
@@ -76,25 +76,25 @@ def _json_page() -> Iterator[str]:
     yield "# JSON"
     yield ""
     yield (
-        "What `--json` prints. This page is made from the types of the answers by "
-        "`python docs/generate_cli.py`, and so is [json.schema.json](json.schema.json), the same as a "
+        "The output of `--json`. This page is generated from the types of the answers by "
+        "`python docs/generate_cli.py`, as is [json.schema.json](json.schema.json), the same as a "
         "JSON Schema."
     )
     yield ""
     yield (
         f'With `--json` a command prints one object on standard output. It has `"version": '
         f'{JSON_VERSION}` and `"command"`, and `"warning"` if the store lost commits. With `--follow` it prints one '
-        "such object per line. A later version of Holdfast may add fields and kinds; it takes none away "
-        'and gives none another meaning without another `"version"`. So read what you know, and pass '
-        "over the rest."
+        "such object per line. A later version of Holdfast may add fields and kinds; it removes none "
+        'and changes no meaning without another `"version"`. So read the fields that you know, and '
+        "ignore the rest."
     )
     yield ""
     yield (
         "A command that fails prints `error` (ErrorData) and `exit_code` instead; "
-        "[exit codes](cli.md#exit-codes) are for scripts. Times are in UTC, as in ISO 8601. Values of "
-        "yours are shown in a form that needs none of your classes, such as "
-        '`{"Chat": {"messages": []}}`. Text is as it was written: control characters stand in it, '
-        "escaped as JSON does it, and whoever shows it makes it inert."
+        "[exit codes](cli.md#exit-codes) are for scripts. Times are in UTC, in ISO 8601. Objects of "
+        "your classes are shown in a form that does not need the classes, such as "
+        '`{"Chat": {"messages": []}}`. Text is unchanged: it may contain control characters, '
+        "with JSON escapes; a program that displays it must neutralize them."
     )
     yield ""
     yield "## Commands"
@@ -110,7 +110,7 @@ def _json_page() -> Iterator[str]:
 
 
 def answer_lines(command: str) -> Iterator[str]:
-    """Yield what a command adds to its object, one line for each field."""
+    """Yield the fields that a command adds to its object, one line each."""
     notes = SHAPES[command]
     for field in fields_of(answer_type(command)):
         if field.name in notes:
@@ -137,7 +137,7 @@ def _line(field: Any, note: str, *, missing: bool) -> str:
 
 
 def fields_of(kind: type) -> Sequence[Any]:
-    """Return the fields of a class, as msgspec knows them."""
+    """Return the fields of a class from msgspec."""
     info: Any = types.type_info(kind)
     found: Sequence[Any] = info.fields
     return found
@@ -172,7 +172,7 @@ def _several(info: Any) -> str:
 
 
 def _docs(kind: type) -> dict[str, str]:
-    """Return what the source says of the fields of a class, its bases included: the text below each."""
+    """Return the docstrings of the fields of a class and its bases: the string below each field."""
     base = kind.__base__
     inherited = {} if base is None or base in {object, msgspec.Struct} else _docs(base)
     return inherited | _own_docs(kind)
@@ -192,7 +192,7 @@ def _own_docs(kind: type) -> dict[str, str]:
 
 
 def objects() -> list[type]:
-    """Return every class whose objects stand in an answer, by name."""
+    """Return every class whose objects occur in an answer, by name."""
     found: dict[str, type] = {_name(ErrorData): ErrorData}
     for command in SHAPES:
         for field in fields_of(answer_type(command)):
@@ -224,7 +224,8 @@ def _long(kind: type) -> str:
 
 
 def _name(kind: type) -> str:
-    """Return the name of a class; two have one name, and are told apart by where they stand."""
+    """Return the name of a class; two classes share a name and are distinguished by their
+    module."""
     return "Finding (verify)" if _long(kind) == "holdfast._stores.structs.Damage" else kind.__name__
 
 
@@ -239,7 +240,7 @@ def reference() -> str:
 def _page() -> Iterator[str]:
     yield "# Command line"
     yield ""
-    yield "This page is made from the commands themselves: `python -m holdfast._operator.cli.reference`."
+    yield "This page is generated from the commands: `python -m holdfast._operator.cli.reference`."
     yield ""
     yield from _fenced(_help(main, "holdfast"))
     yield "## Exit codes"
@@ -254,7 +255,8 @@ def _page() -> Iterator[str]:
 
 
 def _exit_codes() -> Iterator[str]:
-    """Yield the one table of exit codes: what each says, and the errors that end a command with it."""
+    """Yield the table of exit codes: the meaning of each, and the errors that end a command with
+    it."""
     yield "| code | meaning | errors |"
     yield "|---|---|---|"
     for code, meaning in MEANINGS.items():
@@ -262,14 +264,14 @@ def _exit_codes() -> Iterator[str]:
         yield f"| {code} | {meaning} | {errors} |"
     yield ""
     yield (
-        "The errors are classes of `holdfast.errors`; all others end a command with 1, and so does "
+        "The errors are classes of `holdfast.errors`. All others end a command with 1, as does "
         "a damaged file that is not the store's own, such as an export."
     )
     yield ""
 
 
 def _parts(name: str) -> Iterator[str]:
-    """Yield what is said of the commands of a group, and what a command prints with `--json`."""
+    """Yield the sections of the commands of a group, or the JSON output of a command."""
     group = main.commands[name]
     if not isinstance(group, click.Group):
         for form in (each for each in SHAPES if each.partition(" --")[0] == name):
@@ -293,8 +295,8 @@ def _json() -> Iterator[str]:
     yield (
         'With `--json` a command prints one object on standard output. It has `"version": 1`, '
         '`"command"`, and `"warning"` if the store lost commits. A command that fails prints `error` '
-        "and `exit_code`. [json.md](json.md) has every object and every field, and what a later "
-        "version may change."
+        "and `exit_code`. [json.md](json.md) lists every object and field, and which changes a later "
+        "version may make."
     )
 
 

@@ -1,4 +1,4 @@
-"""The command `run`: execute a run in a process of its own, which is replaced when it dies."""
+"""The command `run`: execute a run in a child process, which is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def add_to(group: click.Group) -> None:
     "--input",
     "given",
     metavar="JSON",
-    help="An object of arguments by name, or an array of them in order. A run that exists knows its "
+    help="An object of arguments by name, or an array of them in order. An existing run keeps its "
     "input.",
 )
 def _run(session: Session, target: str, run_id: str, given: str | None) -> int:
-    """Execute a run until it ends or is held; if its process dies, another goes on.
+    """Execute a run until it ends or is held; if its process dies, another one continues.
 
-    MODULE is a name as you would import it from this folder, or a file: agent:research,
-    agent.py:research. Ctrl-C releases the run; the same command goes on with it later. Without --url
-    and HOLDFAST_URL the store is the one that the module opens, if it opens one.
+    MODULE is a name that you can import from this folder, or a file: agent:research,
+    agent.py:research. Ctrl-C releases the run; the same command continues it later. Without --url
+    and HOLDFAST_URL, the command uses the store that the module opens, if any.
     """
     if given is not None:
         parsed("--input", given, like=OBJECT)
@@ -70,18 +70,18 @@ def _run(session: Session, target: str, run_id: str, given: str | None) -> int:
     follower.heading = f"Executing run {run_id}."
     if recorded:
         steps = "1 step is" if recorded == 1 else f"{recorded:,} steps are"
-        follower.heading = f"Going on with run {run_id}: {steps} recorded and not executed again."
+        follower.heading = f"Continuing run {run_id}: {steps} recorded and not executed again."
     report, restarts = _supervised(session, order, follower)
     return _tell(session, store, run_id, report, restarts)
 
 
 def _supervised(session: Session, order: Order, follower: Follower) -> tuple[Report, int]:
-    # What the flow prints must not mix with the one object of --json.
+    # The output of the flow must not mix with the JSON object.
     stdout = sys.stderr.fileno() if session.as_json else None
 
     def died(child: Child, pause_s: float) -> None:
         session.note(
-            f"! process {child.pid} {child.fate()}; another goes on in {length(pause_s)}",
+            f"! process {child.pid} {child.fate()}; another starts in {length(pause_s)}",
             "bold red",
         )
 
@@ -97,13 +97,13 @@ def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG0
     raise SystemExit(128 + number)
 
 
-# -- how it ended ------------------------------------------------------------------------------
+# -- the result --------------------------------------------------------------------------------
 
 
 def _tell(session: Session, store: Store, run_id: str, report: Report, restarts: int) -> int:
     row = store.get(run_id)
     ended = None if row is None else _CODES.get(row.status)
-    # A report of another kind (wrong input, a live owner) is about this call and not about the run.
+    # Any other report (wrong input, a live owner) describes this call, not the run.
     code = report.code if report.code not in (OK, FAILED, HELD, CANCELLED) or row is None else ended
     code = report.code if code is None else code
     if session.as_json:
@@ -114,7 +114,7 @@ def _tell(session: Session, store: Store, run_id: str, report: Report, restarts:
         session.answer(**told)
         return code
     if code == INTERRUPTED:
-        session.say(f"Interrupted. Run {run_id} is released; the same command goes on with it.")
+        session.say(f"Interrupted. Run {run_id} is released; the same command continues it.")
     elif code == OK:
         run = run_views.view(store, run_id, plain=True)
         again = f", {count(restarts, 'restart')}" if restarts else ""
@@ -142,4 +142,4 @@ def _tell_failure(session: Session, store: Store, run_id: str) -> None:
         f"Failed: {clipped(str(error.get('type')))}: {clipped(str(error.get('message')))}", "red"
     )
     more = session.pasteable(command_line("explain", run_id))
-    session.say(f"The same command takes it up again. What is known: {more}")
+    session.say(f"The same command executes it again. To see why it failed: {more}")

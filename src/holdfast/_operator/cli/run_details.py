@@ -43,7 +43,7 @@ def add_to(group: click.Group) -> None:
 @click.argument("run_id")
 @click.option("--all", "every", is_flag=True, help=f"All steps, not only the last {STEPS_SHOWN}.")
 def _show(session: Session, run_id: str, every: bool) -> None:
-    """Show one run: its input, its steps, its result."""
+    """Show the input, steps and result of a run."""
     store = session.store()
     run = run_views.view(store, run_id, plain=True)
     trace_id = trace_id_of(store.store_id, store.namespace, run.run_id)
@@ -84,7 +84,7 @@ def _print_head(session: Session, run: RunView) -> None:
         tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
         _field(session, "running", f"{step.key}{tries}, since {_at(step.since)}")
     if run.status == "running" and not run.running and not run.abandoned:
-        soon = "a step is named that is still at work at the next pulse of its process"
+        soon = "a step appears here if it still executes at the next heartbeat of its process"
         _field(session, "running", f"not known yet: {soon}", "dim")
     if run.generation > 1:
         _field(session, "generation", str(run.generation))
@@ -185,7 +185,9 @@ def _steps_table(steps: list[StepView]) -> Table:
     "--limit", type=click.IntRange(1), help=f"Default: {ENTRIES_SHOWN}; with --json, all."
 )
 @click.option("--follow", is_flag=True, help="Print new entries as they become durable.")
-@click.option("--until-held", is_flag=True, help="With --follow: end, with 3, when it is held too.")
+@click.option(
+    "--until-held", is_flag=True, help="With --follow: also end, with 3, when it is held."
+)
 def _history(
     session: Session,
     run_id: str,
@@ -198,15 +200,15 @@ def _history(
     """Show the entries of a run's journal, in order.
 
     --follow ends when the run ends: 0 completed, 4 failed, 8 cancelled or rolled back; Ctrl-C ends
-    with 130. A held run is followed on, since somebody may free it. With --json each line is one object
-    with "version" and "event": entry, run, away, back, end.
+    it with 130. It does not end while a run is held, because somebody may free the run. With --json
+    each line is one object with "version" and "event": entry, run, away, back, end.
     """
     if follow:
         if limit is not None:
-            raise UsageError("--limit is not for --follow; say where to begin with --after")
+            raise UsageError("--follow does not take --limit; give --after to set where to begin")
         return journal_follower.follow_run(session, run_id, after, step, until_held=until_held)
     if until_held:
-        raise UsageError("--until-held is for --follow")
+        raise UsageError("--until-held requires --follow")
     after = after or 0
     entries = run_views.history(session.store(), run_id, plain=True)
     chosen = [e for e in entries if e.seq > after and step in (None, e.step)]
@@ -237,12 +239,12 @@ def _explain(session: Session, run_id: str) -> None:
     if session.as_json:
         session.answer(explanation=msgspec.to_builtins(explanation))
     else:
-        explanation.warning = None  # The banner has said it.
+        explanation.warning = None  # The banner has shown it.
         session.say(str(explanation))
 
 
 def explained(session: Session, store: Store, run_id: str) -> Explanation:
-    """Return an explanation whose commands find this store again."""
+    """Return an explanation whose commands name this store."""
     explanation = status_report.explain(store, run_id)
     explanation.actions = [
         msgspec.structs.replace(action, command=session.pasteable(action.command))

@@ -20,7 +20,7 @@ from holdfast.errors import RunNotFound, UsageError
 _REASONS = tuple(str(reason) for reason in HeldReason)
 LISTED = 50
 _LEAST = ("VERSION", "STEPS", "AT", "FLOW")
-"""What is left out of a narrow table, in this order."""
+"""The columns that a narrow table omits, in this order."""
 
 
 def add_to(group: click.Group) -> None:
@@ -46,12 +46,12 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--finding",
     type=click.Choice([str(kind) for kind in Found]),
-    help="Only runs in which the watchdog finds this now.",
+    help="Only runs with this open finding of the watchdog.",
 )
 @click.option("--version", metavar="TEXT", help="Only runs of this version of their flow.")
 @click.option("--parent", metavar="RUN_ID", help="Only children of this run.")
 @click.option(
-    "--older-than", type=DurationType(), help="Not changed for so long: 30s, 10m, 2h, 7d."
+    "--older-than", type=DurationType(), help="Not changed for this long: 30s, 10m, 2h, 7d."
 )
 @click.option("--newer-than", type=DurationType(), help="Changed within this time.")
 @click.option("--limit", type=click.IntRange(1, 10_000), help=f"Default: {LISTED}.")
@@ -74,7 +74,7 @@ def _runs(
     after: str | None,
     follow: bool,
 ) -> int | None:
-    """List runs, newest first; with several options, those that fit all of them.
+    """List runs, newest first; several options must all match.
 
     With --follow, Ctrl-C ends it with 130. With --json each line is then one object with "version"
     and "event": run, away, back.
@@ -88,7 +88,7 @@ def _runs(
             session.say(f"No runs: {missing}.")
         return None
     if held_reason is not None and held_reason not in _REASONS:
-        raise UsageError(f"--held-reason is one of {', '.join(_REASONS)}; not {held_reason!r}")
+        raise UsageError(f"--held-reason must be one of {', '.join(_REASONS)}; not {held_reason!r}")
     query = Query(
         status=[Status(name) for name in status] or None,
         run_id_part=search,
@@ -106,8 +106,8 @@ def _runs(
         raise RunNotFound(parent, place(store.url, store.namespace))
     if follow:
         if (finding, version, older_than, newer_than, limit, after) != (None,) * 6:
-            refused = "--finding, --version, --older-than, --newer-than, --limit and --after"
-            raise UsageError(f"{refused} are not for --follow")
+            refused = "--finding, --version, --older-than, --newer-than, --limit or --after"
+            raise UsageError(f"--follow does not take {refused}")
         return journal_follower.follow_runs(session, query)
     found = run_views.summaries(store, query, version, finding)
     filters = (search, flow, tag, queue, held_reason, finding, version, parent)
@@ -123,7 +123,7 @@ def _runs(
             "  holdfast demo"
         )
     elif not found:
-        session.say("No runs like that.")
+        session.say("No matching runs.")
     else:
         _show(session, found, store.now_us())
     return None
@@ -141,7 +141,7 @@ def _tag(text: str | None) -> tuple[str, str] | None:
         return None
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"--tag is NAME=VALUE, not {text!r}")
+        raise UsageError(f"--tag must be NAME=VALUE, not {text!r}")
     return name, value
 
 
@@ -150,7 +150,8 @@ def _before_us(now_us: int, age_s: float | None) -> int | None:
 
 
 def _where(run: RunSummary, now_us: int) -> str:
-    """Say which step is being executed, and for how long; else the last one that the run wrote of."""
+    """Return the step at work and how long it has been executing; otherwise the last recorded
+    step."""
     step = run.running
     if step is None:
         return run.current_step or ""
@@ -163,7 +164,7 @@ def _row(run: RunSummary, now_us: int) -> list[Text]:
     if run.status == "completed" and run.totals.degraded:
         status += ", degraded"
     changed_s = run.updated_at.timestamp()
-    # A row that cannot be read has no time.
+    # An unreadable row has no time.
     changed = f"{length(max(0.0, now_us / 1e6 - changed_s))} ago" if changed_s else ""
     return [
         cell(run.run_id),

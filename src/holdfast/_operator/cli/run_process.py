@@ -1,8 +1,8 @@
 """The process that executes a supervised run: `python -m holdfast._operator.cli.run_process FD`.
 
-It reports how it ended through a pipe of its own. A process that ends without a report has died,
-whatever its exit code is, and its supervisor starts another. If the supervisor dies, this process stops
-its run at the next durable call and gives it back: an effect at work is finished and recorded first.
+It reports its end through a pipe. A process that ends without a report has died, whatever its exit
+code, and its supervisor starts another. If the supervisor dies, this process stops its run at the
+next durable call and releases it; an effect at work finishes and is recorded first.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ if TYPE_CHECKING:
 
 
 LOOK_S = 0.05
-"""How often a process without a supervisor looks for runs that it still has to stop."""
+"""How often a process without a supervisor searches for runs that it still has to stop."""
 
 
 class Order(msgspec.Struct):
-    """What the supervisor wants to have executed."""
+    """The run that the supervisor wants executed."""
 
     target: str
     run_id: str
     url: str
     namespace: str
     input: str | None = None
-    """JSON; None for a run that exists and knows its input."""
+    """JSON; None for an existing run, whose input is recorded."""
     report_fd: int = -1
     life_fd: int = -1
-    """A pipe whose other end only the supervisor has: it ends when the supervisor does."""
+    """A pipe whose other end only the supervisor holds: it closes when the supervisor ends."""
 
 
 class Report(msgspec.Struct):
-    """How the process ended."""
+    """The end of the process."""
 
     code: int
     message: str = ""
     unfit: bool = False
-    """Whether the run was given back because this version of its flow does not fit it."""
+    """Whether the run was released because this version of its flow does not fit it."""
 
 
 def main(argv: list[str]) -> int:
     """Execute one order."""
     order = msgspec.json.decode(read_order(argv), type=Order)
-    sys.argv = [order.target.partition(":")[0]]  # What the user's module looks at is not for us.
+    sys.argv = [order.target.partition(":")[0]]  # The user's module must not see our arguments.
     signal.signal(signal.SIGTERM, _terminated)
     alone = threading.Event()
     if order.life_fd >= 0:
@@ -79,7 +79,8 @@ def main(argv: list[str]) -> int:
 
 
 def execute(order: Order, alone: threading.Event) -> Report:
-    """Execute the run of an order until it ends here, however it ends."""
+    """Execute the run of an order until it ends or is released; report the end, whatever its
+    cause."""
     try:
         _work(order, alone)
     except HoldfastError as error:
@@ -99,7 +100,7 @@ def _work(order: Order, alone: threading.Event) -> None:
 
     flow = find_flow(order.target)
     default_store.warn(order.url, order.namespace)
-    # Not the default: the module may have opened a store of its own.
+    # Do not replace the default: the module may have opened its own store.
     store = holdfast.open(order.url, namespace=order.namespace, default=False)
     with store:
         threading.Thread(target=_stop_when, args=(alone, store), daemon=True).start()
@@ -112,12 +113,12 @@ def _work(order: Order, alone: threading.Event) -> None:
 
 
 def _stop_when(alone: threading.Event, store: Store) -> None:
-    """Stop what is executed here once nobody supervises it: at its next durable call, or now if it
-    only waits. Nothing is interrupted."""
+    """Stop the runs of this process once its supervisor is gone: at the next durable call, or now
+    if a run only waits. Nothing is interrupted."""
     alone.wait()
-    while not store._engine.closed:  # pyright: ignore[reportPrivateUsage]  # A child run may begin after a look.
+    while not store._engine.closed:  # pyright: ignore[reportPrivateUsage]  # A child run may begin after a check.
         for execution in store._engine.executing():  # pyright: ignore[reportPrivateUsage]
-            why = f"run {execution.run_id!r} was given back: its supervisor has died"
+            why = f"run {execution.run_id!r} was released: its supervisor has died"
             unwind = Unwind(RunError(execution.run_id, why), released="supervisor died")
             execution.stop(unwind, later=True)
         time.sleep(LOOK_S)
@@ -128,11 +129,11 @@ async def _awaited(going: Any) -> Any:
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
-    """Let the run be released, as after Ctrl-C."""
+    """Release the run, as after Ctrl-C."""
     raise SystemExit(128 + number)
 
 
-# -- with which input --------------------------------------------------------------------------
+# -- input -------------------------------------------------------------------------------------
 
 
 def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -146,20 +147,20 @@ def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str,
         return [typed_argument(hints.get(n), v, n) for n, v in zip(names, given, strict=False)], {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if not isinstance(given, dict):
         raise UsageError(
-            "--input is a JSON object of arguments by name, or an array of them in order"
+            "--input must be a JSON object of arguments by name, or an array of them in order"
         )
     return [], typed_arguments(flow, given)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _recorded_input(kept: Any, run_id: str, flow: Any) -> dict[str, Any]:
-    """A run that exists knows its input; its classes are known by now."""
+    """Return the recorded input of an existing run; the module has registered its classes."""
     from holdfast._operator.read import run_views
 
     row = kept.get(run_id)
     if row is None:
         return {}
     if row.flow not in (flow.name, *flow.aliases):
-        # Its input would not fit, and say nothing of what is wrong.
+        # The input of another flow would not fit, and its error would not name the cause.
         why = f"as a run of {row.flow!r}, not {flow.name!r}"
         raise RunConflict(run_id, why, another_id(run_id))
     recorded = run_views.view(kept, run_id).input

@@ -1,5 +1,5 @@
-"""Commands that serve a store: the page and its API (`ui`), their tokens (`tokens`), and the tools of an
-assistant (`mcp`)."""
+"""Commands that serve a store: the page and its API (`ui`), their tokens (`tokens`), and MCP tools
+for assistants (`mcp`)."""
 
 from __future__ import annotations
 
@@ -51,23 +51,25 @@ def add_to(group: click.Group) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
 @click.option("--socket", metavar="PATH", help="Listen on a Unix socket instead.")
-@click.option("--tls-cert", metavar="FILE", help="Speak TLS with this certificate (PEM).")
-@click.option("--tls-key", metavar="FILE", help="The key of the certificate (PEM).")
+@click.option("--tls-cert", metavar="FILE", help="Serve TLS with this certificate (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The private key of the certificate (PEM).")
 @click.option(
-    "--behind-proxy", metavar="ORIGIN", help="A proxy of yours stands before it: https://NAME."
+    "--behind-proxy", metavar="ORIGIN", help="The address of your reverse proxy: https://NAME."
 )
 @click.option(
     "--trusted-proxy",
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="That proxy is on another machine; it is believed where a request came from.",
+    help="The address of a proxy on another machine. Its client addresses are trusted.",
 )
-@click.option("--origin", metavar="ORIGIN", help="How browsers reach it, if that is not the host.")
+@click.option(
+    "--origin", metavar="ORIGIN", help="The origin that browsers use, if it is not the host."
+)
 @click.option(
     "--four-eyes",
     metavar="TAG",
-    help="Runs name in this tag who started them; that one may not approve what they ask.",
+    help="The tag that names who started a run. That actor may not approve the run's effects.",
 )
 @click.option("--open", "open_", is_flag=True, help="Open it in a browser.")
 def _ui(
@@ -85,8 +87,9 @@ def _ui(
 ) -> int:
     """Serve the page and the HTTP API of this store.
 
-    It listens on this machine only, unless TLS or a proxy is stated, and always wants a token. One is
-    made for this start, and ends with it; others are made with `holdfast tokens create`.
+    It listens on this machine only, unless you configure TLS or a proxy, and always requires a
+    token. The command creates a token that is valid until it stops; `holdfast tokens create`
+    creates others.
     """
     try:
         from holdfast._operator.web import http_server
@@ -122,8 +125,8 @@ def _ui(
 
 @contextlib.contextmanager
 def _opened(address: str) -> Generator[None]:
-    """Open an address in a browser. It has a token in it, and arguments of processes are seen by all
-    users of the machine: so the browser is given a file of ours that leads there."""
+    """Open an address in a browser. The address contains a token, and all users of the machine can
+    read the arguments of processes. So the browser opens a private file that redirects there."""
     with tempfile.NamedTemporaryFile("w", prefix="holdfast-", suffix=".html") as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
         file.flush()
@@ -136,11 +139,13 @@ def _tell(session: Session, at: str, secret: str, socket: str | None) -> None:
     if session.as_json:
         session.answer(url=address, token=secret, socket=socket)
     elif socket is not None:
-        session.say(f"Listening on {socket}. The token of this start, shown once:")
+        session.say(
+            f"Listening on {socket}. The token, shown once and valid until this command stops:"
+        )
         session.say(f"  {secret}")
     else:
         session.say(
-            "Open this address; it holds a token that is shown once and ends with this start:"
+            "Open this address. It contains a token, shown once and valid until this command stops:"
         )
         session.say(f"  {address}")
     session.out.file.flush()
@@ -155,11 +160,11 @@ def _tell(session: Session, at: str, secret: str, socket: str | None) -> None:
     type=click.Choice([role.word for role in Role]),
     default="viewer",
     show_default=True,
-    help="viewer looks, operator decides about runs, admin changes queues and schedules too.",
+    help="viewer: read; operator: also decide about runs; admin: also queues and schedules.",
 )
 @click.option("--expires", type=DurationType(), default="30d", show_default=True)
 def _create(session: Session, name: str, role: str, expires: float) -> int:
-    """Create a token; it is shown once, and kept as a hash."""
+    """Create a token. It is shown once and stored as a hash."""
     store = session.store()
     secret = Tokens.of(store).create(name, role, expires)
     audit_log.record(
@@ -177,7 +182,7 @@ def _list(session: Session) -> int:
         return OK
     if not found:
         make = session.pasteable("tokens create NAME --role operator")
-        session.say(f"No tokens. Make one with: {make}")
+        session.say(f"No tokens. To create one: {make}")
         return OK
     rows = table("NAME", "ROLE", "MADE", "UNTIL", "")
     for it in found:
@@ -203,7 +208,7 @@ def _revoke(session: Session, name: str) -> int:
 
 @click.argument("name")
 def _rotate(session: Session, name: str) -> int:
-    """Give a token a new secret; the old one ends at once."""
+    """Give a token a new secret; the old one stops working at once."""
     store = session.store()
     secret = Tokens.of(store).rotate(name)
     audit_log.record(store, os_user(), f"token {name}", "rotated")
@@ -225,7 +230,7 @@ def _show(session: Session, name: str, secret: str) -> None:
     if session.as_json:
         session.answer(name=name, token=secret)
         return
-    session.note(f"The token of {name}; it is shown only now:")
+    session.note(f"The token of {name}, shown only now:")
     session.say(secret)
 
 
@@ -235,29 +240,31 @@ def _show(session: Session, name: str, secret: str) -> None:
 @click.option(
     "--allow-actions",
     is_flag=True,
-    help="Let the assistant decide about runs too: answer, approve, settle, cancel …",
+    help="Let the assistant also decide about runs: answer, approve, settle, cancel …",
 )
-@click.option("--actor", metavar="NAME", help="Who the assistant acts for; with --allow-actions.")
+@click.option(
+    "--actor", metavar="NAME", help="The person for whom the assistant acts; with --allow-actions."
+)
 def _mcp(session: Session, allow_actions: bool, actor: str | None) -> int:
-    """Show the runs of this store to an assistant, over MCP on standard input and output.
+    """Serve the runs of this store to an assistant, over MCP on standard input and output.
 
-    An assistant starts it by itself: give it this command. It lists, shows and explains runs, and
-    changes nothing. With --allow-actions it has tools that decide about runs, each recorded as done
-    by NAME via mcp.
+    Configure this command in the assistant, which starts it. Its tools list, show and explain runs,
+    and change nothing. With --allow-actions it also has tools that decide about runs; each decision
+    is recorded as made by NAME via mcp.
     """
     if allow_actions and not (actor or "").strip():
         raise UsageError(
-            "--allow-actions records who decided: --actor NAME says who the assistant acts for"
+            "--allow-actions requires --actor NAME: decisions are recorded under this name"
         )
     if actor is not None and not allow_actions:
-        raise UsageError("--actor is for what the assistant may do: --allow-actions")
+        raise UsageError("--actor requires --allow-actions")
     try:
         from holdfast.integrations.mcp.server import serve
     except ImportError as error:
         raise UsageError(str(error)) from None
     import holdfast
 
-    session.store()  # One that is not there is said, and not made.
+    session.store()  # Report a missing store; do not create it.
     with holdfast.open(session.url, namespace=session.namespace, default=False) as store:
         serve(store, actor=actor)
     return OK

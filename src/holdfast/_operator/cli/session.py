@@ -1,13 +1,13 @@
 """The session of a command: its store, its output and pager, and its errors.
 
-A command never prints a traceback for an error of ours, never colours what is not a terminal, and
-never lets text of others reach the terminal unescaped. With `--json` it prints one object, with
+A command never prints a traceback for an error of Holdfast, never colours output that is not a
+terminal, and never prints untrusted text unescaped. With `--json` it prints one object, with
 "version": 1, on standard output, also when it fails.
 
 Long output on a terminal goes through a pager; short output, a file and a pipe never do.
-HOLDFAST_PAGER names the pager, else PAGER, else `less -FRX`; an empty one or `cat` means none. Output
-is inert before it gets there: control characters are escaped, and the only sequences left are our own
-colours, which are removed for pagers that may not know them.
+HOLDFAST_PAGER names the pager, else PAGER, else `less -FRX`; an empty value or `cat` means none.
+Control characters are escaped before the output reaches the pager. The only remaining sequences are
+our own colours, which are removed for pagers that may not support them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def pager(environ: Mapping[str, str]) -> list[str] | None:
             break
     else:
         wanted = DEFAULT
-    with contextlib.suppress(ValueError):  # A quote that is never closed.
+    with contextlib.suppress(ValueError):  # An unclosed quote.
         words = shlex.split(wanted)
         return None if wanted in _NONE or not words else words
     return None
@@ -77,7 +77,7 @@ def pager(environ: Mapping[str, str]) -> list[str] | None:
 
 @contextmanager
 def paged(out: Console, command: Sequence[str] | None) -> Generator[None, None, None]:
-    """Gather what is printed on a terminal, and show it through a pager if it is too long."""
+    """Collect the output on a terminal, and show it through a pager if it is too long."""
     if command is None or not out.is_terminal or not sys.stdin.isatty():
         yield
         return
@@ -105,12 +105,12 @@ def _show_in_pager(text: str, command: Sequence[str]) -> bool:
         text = Text.from_ansi(text).plain
     environ = {"LESS": "FRX", **os.environ}
     try:
-        process = subprocess.Popen(  # noqa: S603 - what this user has chosen to read with
+        process = subprocess.Popen(  # noqa: S603 - the pager that this user has chosen
             command, stdin=subprocess.PIPE, env=environ
         )
     except OSError:
         return False
-    # Whoever has read enough leaves; Ctrl-C is the pager's.
+    # The user may leave the pager early; Ctrl-C belongs to the pager.
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         process.communicate(text.encode())
     while True:
@@ -127,8 +127,8 @@ UNFOLDED_CHARS = 10_000
 DEFAULT_URL = "sqlite:///holdfast.db"
 
 
-_DENIED = "this user may not do that there; look at the permissions, of its folders too"
-_NO_SPACE = "the disk is full: no space left there; free some, then do the same again"
+_DENIED = "permission denied; check the permissions of the file and its folders"
+_NO_SPACE = "the disk is full: no space left there; free some space, then try again"
 _REFUSALS = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
@@ -136,16 +136,16 @@ _REFUSALS = {
     errno.ENOSPC: _NO_SPACE,
     errno.EDQUOT: _NO_SPACE,
 }
-"""What a command says of a file that the operating system refuses, whichever file it is."""
+"""The messages for a file that the operating system refuses."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = sorted({name for names in SECTIONS.values() for name in names})
 _ELSEWHERE = ("demo", "store move", "store backup")
-"""What is said of another store than this one, or names its stores itself."""
+"""Commands that concern another store than this one, or that name their stores themselves."""
 _OURS = re.compile(
     rf"\bholdfast (?!(?:{'|'.join(_ELSEWHERE)})\b)(?:{'|'.join(map(re.escape, _NAMES))})(?![\w-])"
 )
-"""A command of ours in a text. What it is given stands behind it, and stays."""
+"""A holdfast command in a text. Its arguments follow it and stay."""
 
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -167,16 +167,16 @@ class Session:
         self.out = console(stderr=False)
         self.err = console(stderr=True)
         self.pager: list[str] | None = None
-        """What shows long output on a terminal, if this command has any."""
+        """The pager for long output on a terminal, if this command has one."""
         self.one_line = False
-        """Whether an object of `--json` takes one line: it is one of several."""
+        """Whether a JSON object is printed on one line, because it is one of several."""
         self.warning: str | None = None
         self._store: Store | None = None
 
     # -- the store -----------------------------------------------------------------------------
 
     def store(self, *, create: bool = False) -> Store:
-        """Open the store; unless it may be created, one that is not there is an error."""
+        """Open the store. A missing store is an error unless `create` is true."""
         if self._store is None:
             self._store = open_store(self.url, self.namespace, create=create)
             self.warning = self._store.regression()
@@ -188,7 +188,7 @@ class Session:
         return self._store
 
     def follow(self, modules: Sequence[str]) -> None:
-        """Use the store that the user's modules open, if nobody says which one is meant."""
+        """Use the store that the user's modules open, if no option or variable names one."""
         if self._says_where:
             return
         from holdfast._operator.cli import default_store
@@ -208,11 +208,11 @@ class Session:
             self._store.close()
 
     def pasteable(self, command: str) -> str:
-        """Return a command of ours so that it finds this very store again."""
+        """Return a holdfast command with the options that name this store."""
         return " ".join(["holdfast", *self._options, command.removeprefix("holdfast ")])
 
     def pointed(self, text: str) -> str:
-        """Return a text of ours with all commands in it so that they find this very store again."""
+        """Return a text in which all holdfast commands have the options that name this store."""
         if not self._options:
             return text
         return _OURS.sub(lambda found: self.pasteable(found[0]), text)
@@ -221,12 +221,12 @@ class Session:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody at a terminal can be asked."""
+        """Whether a person at a terminal can be asked."""
         return not self.as_json and at_a_terminal()
 
     def confirmed(self, asked: str, instead: str, refusal: Exception | None = None) -> bool:
-        """Ask at the terminal whether this is meant. Where nobody can be asked, with `--json` or
-        without a terminal, the command refuses, and says which option answers `instead`."""
+        """Ask for confirmation at the terminal. With `--json` or without a terminal, refuse, and
+        name the option to give `instead`."""
         if not self.can_ask:
             why = "with --json" if self.as_json else "without a terminal"
             told = f"{self.command} asks before it acts, and cannot ask {why}"
@@ -244,8 +244,8 @@ class Session:
         click.echo((text if self.one_line else msgspec.json.format(text, indent=2)).decode())
 
     def say(self, text: str = "", style: str = "") -> None:
-        """Print a line for people; whatever it holds is made inert. On a terminal prose is folded
-        between words; a command stays one line, so that it can be copied."""
+        """Print a line for people, with control characters escaped. On a terminal prose is folded
+        between words; a command stays on one line, so that it can be copied."""
         told = visible(text, lines=True)
         if self.out.is_terminal:
             told = "\n".join(
@@ -270,7 +270,7 @@ class Session:
 
     @property
     def width(self) -> int | None:
-        """How wide a table may be; None if each row is to stay one line."""
+        """The maximum width of a table; None if each row stays on one line."""
         known = self.out.is_terminal or "COLUMNS" in os.environ
         return self.out.width if known else None
 
@@ -279,17 +279,17 @@ class Session:
         self.err.print(Text(visible(text, lines=True), style=style), soft_wrap=True)
 
     def banner(self, *lines: str) -> None:
-        """Print what must not be overlooked."""
+        """Print lines that the user must not overlook."""
         for line in lines:
             self.note(f"! {line}", "bold red")
 
     @contextlib.contextmanager
     def progress(self) -> Generator[Progress]:
-        """Show how far a long command is, where somebody looks."""
+        """Show the progress of a long command on a terminal."""
         if self.as_json or not self.err.is_terminal:
             yield no_progress
             return
-        from rich import progress  # Loads much.
+        from rich import progress  # Slow to import.
 
         with progress.Progress(console=self.err, transient=True) as bars:
             tasks: dict[str, progress.TaskID] = {}
@@ -309,8 +309,8 @@ class Session:
         create: bool = False,
         options: Mapping[str, str] = _NO_OPTIONS,
     ) -> Any:
-        """Perform an action with what its command was given: see `takes`; `options` names those that the
-        command asks for in its own way."""
+        """Perform an action with the arguments of its command; see `takes`. `options` names the options
+        that the command declares itself."""
         action = declared(name)
         given = {it.name: asked[it.name] for it in action.parameters if it.name in asked}
         for it in action.parameters:
@@ -324,7 +324,7 @@ class Session:
             return action.perform(acting, given, words.__getitem__, **supplied)
 
     def exit_code(self, code: int = OK) -> int:
-        """Return the exit code: what is read from a store that lost commits is never just fine."""
+        """Return the exit code: never 0 for a store that lost commits."""
         return DAMAGED if code == OK and self.warning is not None else code
 
     def fail(self, error: Exception) -> int:
@@ -352,33 +352,33 @@ class Session:
         return code
 
     def _meant(self, error: Exception) -> str:
-        """Name the run that may be meant by an id that is not there."""
+        """Suggest an existing run for an unknown id."""
         if not isinstance(error, RunNotFound) or self._store is None:
             return ""
         from holdfast._operator.read.run_views import nearest
 
-        with contextlib.suppress(HoldfastError):  # The first error is the one to tell.
+        with contextlib.suppress(HoldfastError):  # Report the first error.
             like = nearest(self._store, error.run_id)
             return f"; did you mean {like!r}?" if like else ""
         return ""
 
 
 def _pointing(url: str | None, namespace: str | None) -> list[str]:
-    """Return the options with which a command finds this very store again."""
+    """Return the options that name this store."""
     given = (("--url", None if url is None else shown_url(url)), ("--namespace", namespace))
     return [f"{name} {shlex.quote(value)}" for name, value in given if value is not None]
 
 
 def console(*, stderr: bool, width: int | None = None) -> Console:
-    """Return a console that prints text as it is: no markup, no guesses, no emoji."""
+    """Return a console that prints text unchanged: no markup, no highlighting, no emoji."""
     return _Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=width)
 
 
 class _Console(Console):
-    """A console whose broken pipe is no failure: `perform` ends the command then."""
+    """A console that leaves a broken pipe to `perform`, which ends the command."""
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads on."""
+        """Leave the error to the caller."""
         raise BrokenPipeError
 
 
@@ -398,17 +398,17 @@ def open_store(url: str, namespace: str, *, create: bool = True) -> Store:
 
 
 def at_a_terminal() -> bool:
-    """Return whether somebody can be asked."""
+    """Return whether standard input is a terminal."""
     return sys.stdin.isatty()
 
 
 def os_user() -> str:
-    """Return who is at the terminal, as far as the system knows."""
+    """Return the name of the operating system's user."""
     return actor_or_user(None)
 
 
 def print_nowhere() -> None:
-    """From now on nobody reads what is printed, nor what was printed and is not written yet."""
+    """Discard all further output, and the output that is still buffered."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -420,8 +420,8 @@ def print_nowhere() -> None:
 def command(
     group: click.Group, name: str, *, acts: bool = False, pages: bool = False
 ) -> Callable[[F], F]:
-    """Add a command that is given a session first, and ends with the exit code it returns; `pages`
-    if it may print more than a screen."""
+    """Add a command that receives a session as its first argument and ends with the exit code that
+    it returns. `pages`: it may print more than a screen."""
 
     def add(function: F) -> F:
         @functools.wraps(function)
@@ -451,7 +451,7 @@ def command(
             context.exit(perform(session, function, options))
 
         wrapped: Any = invoked
-        # A list of its own: the options that are added below are not those of the function.
+        # Copy the list: the options added below do not belong to the function.
         wrapped.__click_params__ = list(getattr(function, "__click_params__", ()))
         for option in _options(acts=acts, pages=pages):
             wrapped = option(wrapped)
@@ -475,10 +475,10 @@ def _given_before(context: click.Context) -> dict[str, Any]:
 
 
 def subgroup(name: str, text: str, *, lists: bool = False) -> click.Group:
-    """Return a group of commands, which takes their common options too. If it `lists`, it performs
-    its command `list` when no command is given."""
+    """Return a group of commands, which accepts their common options too. If it `lists`, it
+    performs its command `list` when called without a command."""
     if lists:
-        text += "\n\nWithout a command, it lists."
+        text += "\n\nWithout a command: list."
 
     @click.group(name, help=text, invoke_without_command=lists)
     @no_pager_option
@@ -492,7 +492,7 @@ def subgroup(name: str, text: str, *, lists: bool = False) -> click.Group:
 
 
 def perform(session: Session, function: Callable[..., Any], options: dict[str, Any]) -> int:
-    """Call a command; errors of ours become one line and an exit code."""
+    """Call a command; turn errors of Holdfast into one line and an exit code."""
     try:
         with paged(session.out, session.pager):
             code = function(session, **options)
@@ -511,21 +511,22 @@ def perform(session: Session, function: Callable[..., Any], options: dict[str, A
 
 
 def store_options(function: Any) -> Any:
-    """Add the options that say where the store is and how to answer."""
+    """Add the options for the store's address and the output format."""
     for option in _options(acts=False):
         function = option(function)
     return function
 
 
 def no_pager_option(function: Any) -> Any:
-    """Add the option that keeps long output from being paged."""
-    told = "Print long output at once. Else, on a terminal: HOLDFAST_PAGER, PAGER, or less."
+    """Add the option that turns the pager off."""
+    told = "Print without a pager. Pager on a terminal: HOLDFAST_PAGER, PAGER, or less."
     return click.option("--no-pager", is_flag=True, help=told)(function)
 
 
 def takes(name: str, *, but: Sequence[str] = ()) -> Callable[[F], F]:
-    """Give a command the arguments, the options and the first line of help of an action. Its own
-    docstring follows; `but` are parameters that it asks for in its own way, or not at all."""
+    """Give a command the arguments, the options and the first line of help of an action. The
+    command's own docstring follows. `but` names parameters that the command declares itself or
+    omits."""
     action = declared(name)
     names = {it.name for it in action.parameters}
 
@@ -550,7 +551,7 @@ def _asked(asked: Parameter, names: Collection[str]) -> Callable[[Any], Any]:
     about = _spelled(asked.help, {it: _flag(it) for it in names})
     if bool in asked.kinds:
         return click.option(_flag(asked.name), asked.name, is_flag=True, help=about)
-    # To Click, `default=None` is a value: an option that has it is never missing.
+    # Click treats `default=None` as a value: such an option is never missing.
     default: dict[str, Any] = {"default": asked.default} if isinstance(asked.default, str) else {}
     return click.option(
         _flag(asked.name),
@@ -599,7 +600,7 @@ def _type(asked: Parameter) -> Any:
 
 
 NONE = object()
-"""What the word `none` says: no limit."""
+"""The value of the word `none`: no limit."""
 
 
 class _LimitType(click.types.IntParamType):
@@ -624,12 +625,12 @@ def _wait(function: Any) -> Any:
         type=DurationType(),
         default=f"{PATIENCE_S:.0f}s",
         show_default=True,
-        help="How long to wait for the process that has the run.",
+        help="How long to wait for the process that owns the run.",
     )(function)
 
 
 class DurationType(click.types.FloatParamType):
-    """How long: `20s`, `2h`, `1h30m`, or a number of seconds. Commands receive seconds."""
+    """A duration: `20s`, `2h`, `1h30m`, or a number of seconds. Commands receive seconds."""
 
     name = "time"
 
@@ -662,7 +663,7 @@ def _options(*, acts: bool, pages: bool = False) -> list[Callable[[Any], Any]]:
         click.option(
             "--url",
             metavar="URL",
-            help=f"Where the store is. Default: HOLDFAST_URL, or {DEFAULT_URL}.",
+            help=f"The address of the store. Default: HOLDFAST_URL, or {DEFAULT_URL}.",
         ),
     ]
     if pages:
@@ -674,7 +675,7 @@ def _options(*, acts: bool, pages: bool = False) -> list[Callable[[Any], Any]]:
                 "--actor",
                 default=os_user,
                 show_default="the user of the system",
-                help="Who decides.",
+                help="The person who decides.",
             ),
         )
     return options

@@ -25,15 +25,13 @@ def add_to(group: click.Group) -> None:
 
 
 @click.argument("run_id")
-@click.option(
-    "--at", "seq", type=int, metavar="SEQ", help="The state that was saved last at this entry."
-)
+@click.option("--at", "seq", type=int, metavar="SEQ", help="The last state saved up to this entry.")
 @click.option("--list", "listed", is_flag=True, help="List the snapshots instead.")
 @click.option(
     "--between",
     type=(int, int),
     metavar="SEQ SEQ",
-    help="What changed between the states of two entries.",
+    help="Compare the states at two entries.",
 )
 @click.option(
     "--loop", "path", metavar="KEY", help="Only this loop: turns, turns#2, turns[3]/turns."
@@ -46,13 +44,13 @@ def _state(
     between: tuple[int, int] | None,
     path: str | None,
 ) -> None:
-    """Show the state of a run's loop as it was saved at the end of a turn: the newest, or an older one.
+    """Show a saved state of a run's loop: the newest, or an older one.
 
-    `holdfast state RUN_ID --list` says which there are. A run has states if its flow loops over
-    turns(…).
+    A loop over turns(…) saves its state at the end of each turn. `holdfast state RUN_ID --list`
+    lists the snapshots.
     """
     if sum((seq is not None, listed, between is not None)) > 1:
-        raise UsageError("say one of --at, --list and --between")
+        raise UsageError("give only one of --at, --list and --between")
     store = session.store()
     if listed:
         found = snapshots.snapshots(store, run_id)
@@ -105,7 +103,7 @@ def _notes(it: SnapshotView) -> str:
 def _print_state(session: Session, state: StateView, now_us: int) -> None:
     session.say(_head(state, now_us), "bold")
     text = msgspec.json.format(msgspec.json.encode(state.state), indent=2).decode()
-    session.out.print(Text(visible(text, lines=True)), soft_wrap=True)  # As it is, to be copied.
+    session.out.print(Text(visible(text, lines=True)), soft_wrap=True)  # To be copied.
 
 
 def _head(it: StateView | SnapshotView, now_us: int) -> str:

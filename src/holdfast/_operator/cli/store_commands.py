@@ -47,7 +47,7 @@ def add_to(group: click.Group) -> None:
 
 @click.argument("run_ids", nargs=-1, metavar="[RUN_ID]...")
 def _verify(session: Session, run_ids: tuple[str, ...]) -> int:
-    """Check everything that is stored, or only these runs."""
+    """Check all stored data, or only these runs."""
     store = session.store()
     with session.progress() as tell:
         findings = verified(store, run_ids or None, tell)
@@ -55,10 +55,8 @@ def _verify(session: Session, run_ids: tuple[str, ...]) -> int:
         session.answer(sound=not findings, findings=msgspec.to_builtins(findings))
         return DAMAGED if findings else OK
     if not findings:
-        what = (
-            "These runs are as they were" if run_ids else "Everything that is stored is as it was"
-        )
-        session.say(f"{what} written.", "green")
+        what = "These runs are undamaged" if run_ids else "All stored data is undamaged"
+        session.say(f"{what}.", "green")
         return OK
     session.banner(f"{count(len(findings), 'damage', 'damages')} found:")
     for finding in findings:
@@ -71,15 +69,18 @@ def _verify(session: Session, run_ids: tuple[str, ...]) -> int:
 def _of_the_rest(findings: list[Damage]) -> str:
     if any(finding.what == LOST_END for finding in findings):
         return (
-            "What is stored of runs that are not named here is as it was written; which of them have "
-            "lost their last entries cannot be known."
+            "The stored data of all other runs is undamaged, but it cannot be known which of them "
+            "lost their last entries."
         )
-    return "Runs that are not named here are undamaged."
+    return "All other runs are undamaged."
 
 
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 def _backup(session: Session, path: Path) -> None:
-    """Write a consistent copy to a new file, while in use."""
+    """Write a consistent copy to a new file.
+
+    The store may be in use meanwhile.
+    """
     if path.exists():
         raise UsageError(f"{path} exists already; a backup is written to a new file")
     store = session.store()
@@ -95,15 +96,17 @@ def _backup(session: Session, path: Path) -> None:
 def _restore(session: Session, path: Path) -> None:
     """Restore a backup to the address of --url.
 
-    A store that is there is never overwritten: move it away first, with all files whose names begin
-    like its own. What happened after the backup was made is not in it, so in runs that it knows, an
+    An existing store is never overwritten: first move it away, with all files whose names begin
+    like its own. The backup has no records of later effects. So in the runs of the backup, an
     effect without a record goes through its on_doubt before it is executed.
     """
     from holdfast._stores.locate import parse
     from holdfast._stores.sqlite.backups import restore
 
     if session.url.startswith("memory:"):
-        raise UsageError("a memory: store ends with this command; say where with --url sqlite:///…")
+        raise UsageError(
+            "a memory: store ends with this command; give a target with --url sqlite:///…"
+        )
     if session.url.startswith("postgres"):
         raise UsageError(
             f"{shown(session.url)} is a database of a server: restore it with pg_restore, or by the "
@@ -120,9 +123,9 @@ def _restore(session: Session, path: Path) -> None:
 
 @takes("accept_data_loss")
 def _accept_data_loss(session: Session, actor: str) -> int:
-    """Before you do: is this the right file, and not an old copy? Afterwards effects are executed
-    again. In runs that existed, an effect without a record goes through its on_doubt first, since
-    it may have happened. Runs that were lost whole cannot be known.
+    """First make sure that this is the right file, not an old copy. Afterwards effects are executed
+    again. In existing runs, an effect without a record goes through its on_doubt first, since it
+    may have happened. Runs that were lost completely cannot be detected.
     """
     session.store()
     lost, session.warning = session.warning, None
@@ -144,7 +147,7 @@ def _accept_data_loss(session: Session, actor: str) -> int:
 
 
 SHOWN = 20
-"""How many runs that go, and how many that stay, are listed."""
+"""How many removed runs, and how many kept ones, are listed."""
 
 
 @takes("prune", but=("status",))
@@ -152,21 +155,21 @@ SHOWN = 20
     "--status",
     multiple=True,
     metavar="STATUS",
-    help="completed, cancelled, rolled_back (together the default), or failed; may be repeated.",
+    help="completed, cancelled, rolled_back (the default: these three), or failed; repeatable.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def _prune(session: Session, status: tuple[str, ...], yes: bool, **asked: Any) -> int:
-    """What goes: journal, values, messages and keys. What stays: the id, so that a run that was removed
-    is not begun again by accident. A run is left alone while one of its business keys is younger than
-    its key_ttl, while a child of it has not ended, and while a fork stands on it. There is no way
-    back: `holdfast store export` what you want to keep.
+    """This removes the journal, values, messages and keys of a run. The id stays, so that a removed
+    run is not started again by accident. A run is kept while one of its business keys is younger
+    than its key_ttl, while one of its children has not ended, and while a fork depends on it.
+    Removal cannot be undone: first `holdfast store export` the runs that you want to keep.
     """
     asked["status"] = status or None
     if not asked["dry_run"] and not yes:
         plan = _collect(session, {**asked, "dry_run": True})
         if not session.as_json:
             _list(session, "TO BE REMOVED", plan.removed)
-        question = f"Remove {count(len(plan.removed), 'run')}, for good?"
+        question = f"Remove {count(len(plan.removed), 'run')} permanently?"
         if plan.removed and not session.confirmed(question, "--yes, or --dry-run to see which"):
             session.say("Nothing was removed.")
             return OK
@@ -208,9 +211,7 @@ def _list(session: Session, title: str, runs: list[Swept]) -> None:
         rows.add_row(cell(run.run_id), cell(run.flow), cell(run.status), *why)
     session.show(rows)
     if len(runs) > SHOWN:
-        session.say(
-            f"… and {len(runs) - SHOWN:,} more; all of them: the same with --dry-run --json."
-        )
+        session.say(f"… and {len(runs) - SHOWN:,} more; to list all: add --dry-run --json.")
 
 
 @click.argument("run_id")
@@ -218,8 +219,8 @@ def _list(session: Session, title: str, runs: list[Swept]) -> None:
 def _export(session: Session, run_id: str, path: Path) -> None:
     """Write a run to a new file.
 
-    The file is JSON, one entry per line; a name that ends in .gz is compressed. Its children and the
-    runs that it was forked from are written with it. What the journal holds, the file holds.
+    The file is JSON, one entry per line; a name that ends in .gz is compressed. The file includes
+    the run's children and the runs that it was forked from. It contains all values of the journal.
     """
     store = session.store()
     with session.progress() as tell:
@@ -228,7 +229,7 @@ def _export(session: Session, run_id: str, path: Path) -> None:
         session.answer(export=str(path), runs=exported.run_ids, bytes=exported.size_bytes)
         return
     more = count(len(exported.run_ids) - 1, "other run")
-    what = "" if len(exported.run_ids) == 1 else f", with {more} that belong to it"
+    what = "" if len(exported.run_ids) == 1 else f", with {more} related to it"
     session.say(f"Written: {path} ({exported.size_bytes:,} bytes){what}.")
 
 
@@ -236,19 +237,19 @@ def _export(session: Session, run_id: str, path: Path) -> None:
 def _import(session: Session, path: Path) -> None:
     """Read exported runs into this store.
 
-    Every entry is checked against the chain; a file that was changed is refused. Only runs that have
-    ended are read in: one that can still go on lives in one store (`holdfast store move` moves it). A run
-    that is here already, the same, is left as it is.
+    Every entry is checked against the digest chain; a changed file is refused. Only ended runs are
+    imported, because a run that can continue must exist in one store only (`holdfast store move`
+    moves it). A run that the store already has unchanged is skipped.
     """
     with session.progress() as tell:
-        read = run_files.read_runs(path, tell)  # A file that is refused makes no store.
+        read = run_files.read_runs(path, tell)  # A refused file creates no store.
         imported = run_files.import_runs(session.store(create=True), path, tell, read)
     if session.as_json:
         session.answer(imported=imported.new, there=imported.there)
         return
     session.say(f"Imported: {count(len(imported.new), 'run')} from {path}.")
     for run_id in imported.there:
-        session.say(f"Run {run_id} is here already, the same.")
+        session.say(f"Run {run_id} already exists, unchanged.")
 
 
 # -- audit --------------------------------------------------------------------------------------
@@ -259,13 +260,13 @@ def _import(session: Session, path: Path) -> None:
     type=click.IntRange(1, audit_log.LISTED_MAX),
     default=50,
     show_default=True,
-    help="How many, the newest first.",
+    help="Maximum number of entries, newest first.",
 )
 def _audit(session: Session, limit: int) -> None:
     """Show who changed queues, schedules and tokens.
 
     It also shows who accepted a data loss. The log is kept for ninety days. Decisions about a run
-    are in its history.
+    are in the run's history.
     """
     try:
         found = audit_log.recorded_changes(session.store(), limit)

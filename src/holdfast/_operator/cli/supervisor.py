@@ -1,8 +1,8 @@
 """Start a run's process, follow it through the journal, and start another when it dies.
 
-A dead process proves nothing about the run, so nothing is decided here: the next process takes it
-over and goes on from what is recorded. Who dies again and again without recording anything new is
-stopped by the store, which quarantines the run.
+A dead process proves nothing about the run, so nothing is decided here: the next process takes the
+run over and resumes it from its journal. If process after process dies without a new record, the
+store quarantines the run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LOOK_S = 0.05
 BACKOFF_S = 0.2
 BACKOFF_MAX_S = 5.0
 DEATHS_BEFORE_START = 3
-"""How often a process may die before it has recorded anything at all."""
+"""How many processes may die without recording anything."""
 RELEASE_S = 3.0
 GRACE_S = 30.0
-"""How long a process may take to release its run after Ctrl-C, and after it was told to end."""
+"""How long a process may take to release its run: after Ctrl-C, and after SIGTERM."""
 
 
 class Child:
-    """One process that executes the run."""
+    """A process that executes the run."""
 
     def __init__(
         self, order: Order, *, stdout: int | None, env: dict[str, str] | None = None
@@ -61,7 +61,7 @@ class Child:
         return self.process.poll() is not None
 
     def report(self) -> Report | None:
-        """Return how it ended, or None if it died."""
+        """Return its report, or None if it died."""
         self.process.wait()
         os.close(self._life)
         with os.fdopen(self._reads, "rb") as pipe:
@@ -69,7 +69,7 @@ class Child:
         return msgspec.json.decode(raw, type=Report) if raw else None
 
     def fate(self) -> str:
-        """Return what a dead process died of."""
+        """Return the cause of death of a process."""
         code = self.process.returncode
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
@@ -77,7 +77,7 @@ class Child:
 
 
 class Supervisor:
-    """Executes one run, in as many processes as it takes."""
+    """Executes one run, in as many processes as needed."""
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class Supervisor:
         self.restarts = 0
 
     def work(self) -> Report:
-        """Return how the run's last process ended."""
+        """Return the report of the run's last process."""
         while True:
             before = self._brought_on()
             child = self.start()
             try:
                 self._watch(child)
             except KeyboardInterrupt:
-                # From a terminal the child has had the signal too, and is giving its run back.
+                # At a terminal the child has received the signal too, and is releasing its run.
                 return self._interrupt(child, RELEASE_S)
             except SystemExit:
                 return self._interrupt(child, 0.0)
@@ -113,7 +113,7 @@ class Supervisor:
                 return Report(ERROR, f"its process {child.fate()}")
             self.deaths = 1 if self._brought_on() > before else self.deaths + 1
             if self._dies_at_once():
-                return Report(ERROR, f"its process {child.fate()}, {self.deaths} times at once")
+                return Report(ERROR, f"its process {child.fate()}, {self.deaths} times in a row")
             pause_s = min(BACKOFF_S * 2 ** (self.deaths - 1), BACKOFF_MAX_S)
             self.on_death(child, pause_s)
             self.restarts += 1
@@ -128,12 +128,13 @@ class Supervisor:
                 self.follower.follow()
                 self.follower.store.wait_for_change(LOOK_S)
         except StoreError:
-            # What cannot be read cannot be followed. The process meets it too, and reports it.
+            # An unreadable journal cannot be followed. The process gets the same error and reports
+            # it.
             child.process.wait()
 
     def _was_freed(self, report: Report) -> bool:
-        """Return whether somebody settled the run while its process was still at work. A run that this
-        version of its flow does not fit can go on too, but not with this code."""
+        """Return whether somebody settled the run while its process was still executing. A run that
+        does not fit this version of its flow can continue too, but not with this code."""
         return report.code == HELD and not report.unfit and self._goes_on()
 
     def _goes_on(self) -> bool:
@@ -141,7 +142,7 @@ class Supervisor:
         return row is None or row.status in CLAIMABLE
 
     def _brought_on(self) -> tuple[int, str]:
-        """What shows that a process got somewhere; that it claimed the run does not."""
+        """Return a mark of the progress of a process; a claim of the run does not count."""
         row = self.follower.store.get(self.follower.run_id)
         return (0, "") if row is None else (row.steps, row.skips)
 
@@ -149,7 +150,7 @@ class Supervisor:
         return self.follower.seen == 0 and self.deaths >= DEATHS_BEFORE_START
 
     def _interrupt(self, child: Child, patience_s: float) -> Report:
-        """Let the process release its run; a second interrupt does not wait any longer."""
+        """Let the process release its run; after a second interrupt, stop waiting."""
         try:
             if not _ends(child, patience_s):
                 child.process.send_signal(signal.SIGTERM)

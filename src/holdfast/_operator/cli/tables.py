@@ -1,7 +1,7 @@
-"""Tables for terminals: no rules, text made inert, fitted to the terminal's width.
+"""Tables for terminals: no rules, control characters escaped, fitted to the terminal's width.
 
-What does not fit is folded. Before that, the columns that matter least are left out, if a table says
-which those are; in a file or a pipe nothing is left out, and each row is one line.
+Long cells are folded. Before that, the least important columns are omitted, if a table names them.
+In a file or a pipe no column is omitted, and each row is one line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ STYLES = {
     "failed": "red",
     "cancelled": "dim",
 }
-"""The colour of a status; it is never the only sign."""
+"""The colour of a status; the text of the status is always printed too."""
 GAP = 2
 FOLDED = 0.4
-"""A cell that would take more than this part of the width is folded."""
+"""The part of the width above which a cell is folded."""
 
 
 def table(*titles: str) -> Table:
@@ -41,16 +41,16 @@ def table(*titles: str) -> Table:
 
 
 def cell(text: str, style: str = "") -> Text:
-    """Return text of others so that it is inert in a terminal."""
+    """Return untrusted text with control characters escaped."""
     return Text(visible(text), style=style)
 
 
 def fitted(
     titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None, least: Sequence[str]
 ) -> Table:
-    """Return a table; while it is too wide, without the columns that matter `least`, in that order.
-    Without a width everything stays."""
-    # One long name is folded; it does not push columns out that all the others have room for.
+    """Return a table that fits the width: omit the columns of `least`, in that order, while it is
+    too wide. Without a width, keep all columns."""
+    # Fold one long name, so that it does not displace columns for which the other rows have room.
     most = 10_000 if width is None else int(width * FOLDED)
     widths = [
         min(most, max([cell_len(title), *(row[at].cell_len for row in rows)])) + GAP
@@ -68,8 +68,8 @@ def fitted(
 
 
 def folded(line: str, width: int) -> list[str]:
-    """Fold a line of prose between words; what goes on stands a little further in. However narrow it
-    is, each row takes at least one character of the line."""
+    """Fold a line of prose between words, and indent the following rows. Each row takes at least
+    one character, however narrow the width."""
     width = max(1, width)
     at = len(line) - len(line.lstrip())
     most = width // 2 if width > 3 else 0
@@ -87,7 +87,7 @@ def folded(line: str, width: int) -> list[str]:
 
 
 def _ends(line: str, at: int, room: int) -> int:
-    """Return up to where a line fits into the room; at least one character is taken."""
+    """Return how many characters of a line fit in the room, at least one."""
     for ends in range(at, len(line)):
         room -= cell_len(line[ends])
         if room < 0:
@@ -96,8 +96,8 @@ def _ends(line: str, at: int, room: int) -> int:
 
 
 def status_told(run: RunSummary | RunView) -> str:
-    """Return the status of a run, with why it is held or what it waits for, and whether it is being
-    rolled back."""
+    """Return the status of a run, with its held reason or the wait, and whether it is being rolled
+    back."""
     if not run.rolling_back:
         return _status(run)
     return f"{_status(run)} ({'to be' if run.status == 'queued' else 'being'} rolled back)"

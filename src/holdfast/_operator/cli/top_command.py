@@ -1,7 +1,7 @@
 """The command `top`: a live full-screen view of a store's workers, queues and runs.
 
-One thread looks (a store that does not answer must not stop the keys), the main one draws and reads
-keys. Whatever ends it, the terminal is as it was before.
+One thread queries the store, so that a store that does not answer does not block the keys; the main
+thread draws and reads keys. The terminal is always restored at the end.
 
 While a `Keyboard` is open, keys arrive without Enter and are not echoed; Ctrl-C and Ctrl-Z still
 raise signals. The terminal is restored at the end.
@@ -56,7 +56,7 @@ _SEQUENCES = {
     b"OF": "end",
     b"[4~": "end",
 }
-"""What follows Escape."""
+"""The keys whose codes begin with Escape."""
 _NAMES = {
     b"\r": "enter",
     b"\n": "enter",
@@ -87,18 +87,18 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
     def pressed(self, timeout_s: float) -> list[str]:
-        """Return the keys that were pressed, waiting for one at most so long."""
+        """Return the pressed keys; wait at most this long for the first."""
         ready, _, _ = select.select([self._fd], [], [], timeout_s)
         if not ready:
             return []
         typed = os.read(self._fd, 1024)
         if not typed:
-            raise EOFError  # The terminal has gone.
+            raise EOFError  # The terminal is closed.
         return list(keys_in(typed))
 
 
 def keys_in(typed: bytes) -> Iterator[str]:
-    """Yield the names of keys: what a terminal sends for one is a byte, or Escape and some more."""
+    """Yield the names of keys: a terminal sends one byte for a key, or Escape and more bytes."""
     at = 0
     while at < len(typed):
         if typed[at : at + 1] != b"\x1b":
@@ -111,7 +111,7 @@ def keys_in(typed: bytes) -> Iterator[str]:
             yield _SEQUENCES[found]
             at += 1 + len(found)
         elif typed[at + 1 : at + 2] in (b"[", b"O"):
-            at += 2  # A key that nothing is bound to: its sequence ends with a letter or a tilde.
+            at += 2  # An unused key: its sequence ends with a letter or a tilde.
             while at < len(typed) and not 0x40 <= typed[at] <= 0x7E:
                 at += 1
             at += 1
@@ -124,9 +124,9 @@ def keys_in(typed: bytes) -> Iterator[str]:
 
 
 SILENT_S = 3.0
-"""After which a look without an answer is told."""
+"""The time after which an unanswered query is reported."""
 DRAW_S = 0.25
-"""After how long a changed size of the terminal is noticed at the latest."""
+"""The maximum delay until a changed size of the terminal is noticed."""
 
 
 def add_to(group: click.Group) -> None:
@@ -134,19 +134,19 @@ def add_to(group: click.Group) -> None:
     command(group, "top")(_top)
 
 
-@click.option("--once", is_flag=True, help="Print it once; so does a terminal that is none.")
+@click.option("--once", is_flag=True, help="Print once and exit; the default without a terminal.")
 @click.option(
     "--every",
     type=DurationType(0.2, 3600),
     default="1s",
     show_default=True,
-    help="How often to look.",
+    help="How often to refresh.",
 )
 def _top(session: Session, once: bool, every: float) -> int:
-    """Watch a fleet: workers, queues, runs at work, and runs that need a person.
+    """Watch the workers, the queues, the running runs, and the runs that need a person.
 
-    Keys: arrows or j and k choose a run, Enter explains it, h leaves only runs that need a person, ?
-    says more, q leaves. Not on a terminal, with --once or --json, it is printed once.
+    Keys: arrows or j and k choose a run, Enter explains it, h shows only runs that need a person, ?
+    shows help, q quits. Without a terminal, and with --once or --json, it is printed once.
     """
     store = session.store()
     if session.as_json:
@@ -213,7 +213,7 @@ def _live(session: Session, every_s: float) -> None:
 
 
 class Looker:
-    """Looks at the store in a thread of its own."""
+    """Queries the store in its own thread."""
 
     def __init__(self, session: Session, look: Look, every_s: float) -> None:
         self._session = session
@@ -223,13 +223,13 @@ class Looker:
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="holdfast-top", daemon=True)
         self._asked_s: float | None = None
-        """When the look began that is under way."""
+        """The start of the current query."""
         self.look = look
         self.changed = threading.Event()
         self.explaining: str | None = None
-        """The run that is to be explained, if one is."""
+        """The run to explain, if any."""
         self.explanation: tuple[str, str] | None = None
-        """A run id and what was said of it."""
+        """A run id and its explanation."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -241,19 +241,19 @@ class Looker:
         self._thread.join(1.0)
 
     def at_once(self) -> None:
-        """Look now."""
+        """Query the store now."""
         self._now.set()
 
     def explain(self, run_id: str | None) -> None:
-        """Explain a run from now on, again and again; None explains nothing more."""
+        """Explain this run at every refresh; None stops the explanations."""
         self.explaining, self.explanation = run_id, None
         self._now.set()
 
     def silence(self) -> str | None:
-        """Say for how long the store has not answered, if that is too long."""
+        """Return a text about how long the store has not answered, if that is too long."""
         begun_s = self._asked_s
         silent_s = 0.0 if begun_s is None else time.monotonic() - begun_s
-        return f"nothing heard for {silent_s:.0f} s" if silent_s >= SILENT_S else None
+        return f"no answer for {silent_s:.0f} s" if silent_s >= SILENT_S else None
 
     def _run(self) -> None:
         while not self._ending:
@@ -281,7 +281,7 @@ class Looker:
 
 
 class Screen:
-    """What is on the terminal, and what keys do to it."""
+    """The screen and its keys."""
 
     def __init__(self, looker: Looker, out: Console, live: Live, keyboard: Keyboard) -> None:
         self._looker = looker
@@ -290,15 +290,16 @@ class Screen:
         self._live = live
         self._keyboard = keyboard
         self._page: str | None = None
-        """`help`, or `explain`, or the fleet."""
+        """The shown page: `help`, `explain`, or None for the fleet."""
         self._first = 0
         self._last = 0
         self._drawn: tuple[int, int] | None = None
 
     def run(self, suspended: threading.Event) -> bool:
-        """Draw and read keys until somebody leaves; True if they only go away for a while."""
+        """Draw and read keys until the user quits; return True if the user only suspends the
+        process."""
         while not suspended.is_set():
-            # The terminal itself is asked: COLUMNS, where it is exported, does not change with it.
+            # Ask the terminal itself: an exported COLUMNS does not follow its size.
             size = self._out.size = ConsoleDimensions(*os.get_terminal_size(sys.stdout.fileno()))
             if (silence := self._looker.silence()) not in (None, self._look.trouble):
                 self._look.trouble = silence
@@ -337,7 +338,7 @@ class Screen:
     # -- keys ----------------------------------------------------------------------------------
 
     def _take(self, key: str) -> bool:
-        """Do what a key asks for; True if that is to leave."""
+        """Handle a key; return True if it quits."""
         if self._page is None:
             return self._take_in_fleet(key)
         moves = {
@@ -401,8 +402,8 @@ class Screen:
 
 @contextlib.contextmanager
 def _signals() -> Generator[threading.Event, None, None]:
-    """While this is open, a signal that ends the process puts the terminal back first, and Ctrl-Z is
-    remembered until that is done."""
+    """While open, restore the terminal before a signal ends the process, and postpone Ctrl-Z until
+    the terminal is restored."""
     suspended = threading.Event()
 
     def later(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -422,7 +423,7 @@ def _ended(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
 
 
 def _suspend() -> None:
-    """Stop as Ctrl-Z asks; returns when the process is continued."""
+    """Stop the process for Ctrl-Z; return when it is continued."""
     handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTSTP)
     signal.signal(signal.SIGTSTP, handler)

@@ -16,7 +16,7 @@ from holdfast._operator.read.trends import DAY, SINCE_MAX_S, Trends
 from holdfast._stores.addresses import NoStore
 
 WIDTH = 38
-"""How many signs a line over time has, so that all of it fits into 80 columns."""
+"""The number of characters of a line over time, so that the table fits in 80 columns."""
 BARS, PLAIN = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 
 Values = Sequence[float | None]
@@ -34,14 +34,14 @@ def add_to(group: click.Group) -> None:
     type=DurationType(1, SINCE_MAX_S),
     default=DAY,
     show_default=True,
-    help="How long ago it begins.",
+    help="How far back to begin.",
 )
-@click.option("--flow", metavar="NAME", help="Only this flow; saturation is of all workers.")
+@click.option("--flow", metavar="NAME", help="Only this flow; saturation covers all workers.")
 def _trends(session: Session, since_s: float, flow: str | None) -> None:
     """Show latency, cost, errors, trace coverage and saturation over time.
 
-    Processes write what they did into the store about once a minute; this adds it up, for all of
-    them. PEAK is the highest of all the parts of the line, ALL is the whole time together.
+    Each process writes its measures into the store about once a minute; this command adds them up.
+    PEAK is the highest value on the line, ALL is the value over the whole time.
     """
     try:
         found = trends.trends(session.store(), since=since_s, flow=flow)
@@ -57,11 +57,11 @@ def _trends(session: Session, since_s: float, flow: str | None) -> None:
     for note in found.notes:
         session.note(session.pointed(f"Note: {note}"))
     if not found.processes:
-        session.say(f"Nothing was measured in the last {length(since_s)}.")
+        session.say(f"No measures in the last {length(since_s)}.")
         return
     if flow is not None and flow not in found.flows:
         known = ", ".join(found.flows) or "none"
-        session.note(f"Flow {flow} was not measured in this time. Measured were: {known}.")
+        session.note(f"No measures of flow {flow} in this time. Measured flows: {known}.")
     _show(session, found)
 
 
@@ -87,8 +87,8 @@ def _show(session: Session, found: Trends) -> None:
 
 
 def line(values: Values, bars: str = BARS, width: int = WIDTH) -> str:
-    """Return values over time as one line of signs; a blank is where nothing is known. Where there
-    are more values than signs, a sign shows the highest of several."""
+    """Return values over time as one line of characters; a blank means unknown. With more values
+    than characters, a character shows the highest of several."""
     each = -(-len(values) // width) or 1
     parts = [
         [value for value in values[at : at + each] if value is not None]
@@ -99,7 +99,7 @@ def line(values: Values, bars: str = BARS, width: int = WIDTH) -> str:
 
 
 def _sign(value: float, most: float, bars: str) -> str:
-    """Nothing is the lowest sign, and only nothing."""
+    """Return the character of a value; only 0 has the lowest."""
     if value <= 0 or most <= 0:
         return bars[0]
     return bars[max(1, min(len(bars) - 1, round(value / most * (len(bars) - 1))))]

@@ -37,13 +37,15 @@ def add_to(group: click.Group) -> None:
 
 
 @click.argument("modules", metavar="MODULE…", nargs=-1, required=True)
-@click.option("--queue", "queues", metavar="NAME", multiple=True, help="Only of this queue; again.")
+@click.option(
+    "--queue", "queues", metavar="NAME", multiple=True, help="Only runs of this queue; repeatable."
+)
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 10_000),
     default=50,
     show_default=True,
-    help="Runs at work at one time, in each process.",
+    help="How many runs each process executes at the same time.",
 )
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True)
 @click.option(
@@ -52,7 +54,7 @@ def add_to(group: click.Group) -> None:
     type=DurationType(),
     default="20s",
     show_default=True,
-    help="How long runs at work may take to end when the worker receives SIGTERM.",
+    help="How long running runs may take to end after SIGTERM.",
 )
 @click.option(
     "--lease",
@@ -60,12 +62,12 @@ def add_to(group: click.Group) -> None:
     type=DurationType(1),
     default="30s",
     show_default=True,
-    help="How long nobody else takes its runs after it was last heard of.",
+    help="How long after its last heartbeat no other worker takes its runs.",
 )
 @click.option(
-    "--health", metavar="HOST:PORT", help="Answer GET /live and GET /ready there, with 200 or 503."
+    "--health", metavar="HOST:PORT", help="Serve GET /live and GET /ready there (200 or 503)."
 )
-@click.option("--name", help="What the fleet calls it. Default: host and process id.")
+@click.option("--name", help="The name of the worker. Default: host and process id.")
 @worker_telemetry.options
 def _worker(
     session: Session,
@@ -79,18 +81,19 @@ def _worker(
     name: str | None,
     **asked: Any,
 ) -> int:
-    """Execute runs of the flows in these modules, until told to end.
+    """Execute runs of the flows in these modules until stopped.
 
-    MODULE is a name as you would import it from this folder, or a file: agent, agent.py. Runs that are
-    submitted, that are due, or whose process died are taken and executed. A process of the worker
-    that dies is replaced, and harms only its own runs. SIGTERM or Ctrl-C: nothing more is taken,
-    what is at work may end, the rest is given back; a second one ends at once.
+    MODULE is a name that you can import from this folder, or a file: agent, agent.py. The worker
+    executes runs that are submitted or due, and runs whose process died. It replaces a process that
+    dies; only that process's runs are affected. After SIGTERM or Ctrl-C it takes no more runs, lets
+    running ones end within the drain time, and releases the others. A second signal stops it at
+    once.
 
-    Without --url and HOLDFAST_URL it works on the store that the modules open, if they open one.
+    Without --url and HOLDFAST_URL, the worker uses the store that the modules open, if any.
     """
     session.follow(modules)
     if session.url.startswith("memory:"):
-        raise UsageError("a worker needs a store that other processes can reach, not memory:")
+        raise UsageError("a worker needs a store that other processes can open; memory: is not one")
     wanted = msgspec.convert(asked, worker_telemetry.TelemetryOptions)
     wanted.check()
     _open(session)
@@ -123,7 +126,7 @@ def _worker(
 
 
 def _watched(session: Session, orders: list[Order], stack: contextlib.ExitStack) -> WorkerPool:
-    """Return the processes, with a panel on the terminal that shows what they do."""
+    """Return the processes, with a panel on the terminal that shows their work."""
     from holdfast._operator.cli.worker_panel import Panel
 
     opens = functools.partial(session.store, create=True)
@@ -133,8 +136,8 @@ def _watched(session: Session, orders: list[Order], stack: contextlib.ExitStack)
 
 
 def _unwatched(session: Session, orders: list[Order], _stack: contextlib.ExitStack) -> WorkerPool:
-    """Return the processes, which say what they do in lines."""
-    session.close()  # It is there, and its processes have their own ways to it.
+    """Return the processes, which report in log lines."""
+    session.close()  # The store exists, and each process opens its own handle.
     logs_json = orders[0].wanted.logs_json
     say = worker_telemetry.say_json if logs_json else functools.partial(_say, session)
     number = count(len(orders), "process", "processes")
@@ -149,7 +152,7 @@ def _serve(
     pool: WorkerPool,
     stack: contextlib.ExitStack,
 ) -> None:
-    """Answer those who ask how the worker is and what it counts, and say where."""
+    """Serve the worker's health and metrics, and print the addresses."""
     note = worker_telemetry.say_json if wanted.logs_json else session.note
     if health is not None:
         checks = {"live": pool.live, "ready": pool.ready}
@@ -162,8 +165,8 @@ def _serve(
 
 
 def _open(session: Session) -> None:
-    """Say at once what is wrong with the store; one that cannot be reached is waited for, by the
-    processes, which say so."""
+    """Report a problem of the store at once. If the store cannot be reached, the processes wait for
+    it and report that."""
     try:
         session.store(create=True)
     except StoreError as error:
@@ -187,7 +190,7 @@ def _name(name: str | None, number: int, processes: int) -> str | None:
 def metrics_server_of(
     wanted: TelemetryOptions, pool: WorkerPool, session: Session
 ) -> MetricsServer:
-    """Return what serves the figures of all processes."""
+    """Return the server for the metrics of all processes."""
     from holdfast._operator.web.metrics_server import MetricsServer
 
     return MetricsServer(
@@ -196,7 +199,7 @@ def metrics_server_of(
 
 
 class _KnownTokens:
-    """The tokens of the worker's store; looked for again while it cannot be reached."""
+    """The tokens of the worker's store; opens the store again while it cannot be reached."""
 
     def __init__(self, session: Session) -> None:
         self._url, self._namespace = session.url, session.namespace
@@ -218,7 +221,7 @@ class _KnownTokens:
 
 
 def _families(pool: WorkerPool) -> Iterator[Family]:
-    """Yield what the processes count, and how they stand."""
+    """Yield the metrics of the processes and their state."""
     yield from pool.sums.families()
     processes = pool.processes
     yield _figure(
@@ -227,9 +230,9 @@ def _families(pool: WorkerPool) -> Iterator[Family]:
     yield _figure("restarts", "counter", "Processes that died and were replaced", pool.restarts)
     yield _figure("ready", "gauge", "1 if every process is connected and works", pool.ready())
     places = sum(process.order.concurrency for process in processes)
-    yield _figure("places", "gauge", "Runs that may be at work at one time", places)
+    yield _figure("places", "gauge", "Runs that may execute at the same time", places)
     busy = sum(process.standing.working for process in processes if process.pid)
-    yield _figure("places_busy", "gauge", "Runs that are at work", busy)
+    yield _figure("places_busy", "gauge", "Runs that are executing", busy)
 
 
 def _figure(name: str, kind: str, text: str, value: float) -> Family:

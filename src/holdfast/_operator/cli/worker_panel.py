@@ -1,6 +1,6 @@
 """The live terminal view of `holdfast worker`: processes, running runs, queues, log lines.
 
-It fits into the terminal, 80 x 24 at least: what there is no room for is counted.
+It fits in the terminal, 80 x 24 at least: rows without room are counted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PROCESSES_SHOWN = 4
 QUEUES_SHOWN = 4
 SAID_ROWS = 6
 LINE_ROWS = 3
-"""How many rows one line that was said may take."""
+"""The maximum number of rows of one log line."""
 _LOGGED = re.compile(r"^\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d{3} (\w+) ")
 
 
 class Panel:
-    """Draws a pool, now and then."""
+    """Draws the state of a pool at intervals."""
 
     def __init__(self, opens: Callable[[], Store], url: str, out: Console) -> None:
         self._opens = opens
@@ -62,23 +62,24 @@ class Panel:
         self._looker.join(LOOK_S)
 
     def _run(self) -> None:
-        """Look in a thread of its own: a store that does not answer must not stop the watch."""
+        """Query the store in a separate thread: a store that does not answer must not block the
+        panel."""
         while not self._ending.is_set():
             self.look()
             self._ending.wait(LOOK_S)
 
     def look(self) -> None:
-        """See how the queues are; what is wrong with the store is told by the processes."""
+        """Read the queues; the processes report problems of the store."""
         with contextlib.suppress(StoreError):
             self._store = self._store or self._opens()
             self._queues = queue_views.queues(self._store)
 
     def say(self, text: str) -> None:
-        """Remember what is to be seen at the bottom."""
+        """Add a line to the bottom of the panel."""
         self._said.append(f"{time.strftime('%H:%M:%S')} {text}")
 
     def draw(self, pool: WorkerPool) -> None:
-        """Draw it, if the last time is a while ago."""
+        """Draw the panel, if the last time is long enough ago."""
         for process in pool.processes:
             while process.output:
                 self._said.append(brief(process.output.popleft()))
@@ -91,7 +92,7 @@ class Panel:
     # -- the picture ---------------------------------------------------------------------------
 
     def picture(self, pool: WorkerPool) -> RenderableType:
-        """Return what is to be seen now."""
+        """Return the current picture."""
         known = pool.processes
         parts: list[RenderableType] = [
             self._head(pool),
@@ -107,7 +108,7 @@ class Panel:
         return Group(*parts, *said)
 
     def _rows_said(self) -> list[Text]:
-        """Return the last lines that were said, the long ones in some rows."""
+        """Return the last log lines; long ones take several rows."""
         rows: list[Text] = []
         for line in reversed(self._said):
             folded = list(Text(visible(line), "dim").wrap(self._out, self._out.width))
@@ -172,7 +173,7 @@ class Panel:
         )
         total = sum(process.standing.working for process in known)
         if not running:
-            return Text("No run is at work.", "dim")
+            return Text("No run is executing.", "dim")
         rows = table("RUN", "FLOW", "STEP", "FOR")
         now_us = time.time_ns() // 1000 if self._store is None else self._store.now_us()
         shown = running[: room if total <= room else max(1, room - 1)]
@@ -191,5 +192,5 @@ class Panel:
 
 
 def brief(line: str) -> str:
-    """Return a line of the log without its date and level, so that there is room for what it says."""
+    """Return a log line without its date and level, to save room."""
     return _LOGGED.sub(lambda it: f"{it[1]} {'' if it[2] == 'INFO' else '! '}", line)

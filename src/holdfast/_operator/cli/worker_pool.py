@@ -1,7 +1,7 @@
 """Start the processes of `holdfast worker`, read their reports, and replace those that die.
 
-A process that dies, by a crash or for want of memory, harms only its own runs: they are taken up by
-the others at once. It is replaced after a pause that grows while it goes on dying.
+A process that crashes or runs out of memory affects only its own runs: the others take them over at
+once. It is replaced after a pause, which grows with every further death.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from holdfast._operator.read.metrics_merge import Figures, Sums
 
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 30.0
 SHORT_S = 5.0
-"""Who lives so long did not die at once."""
+"""A process that lives this long resets its count of deaths."""
 DEATHS_ALOUD = 5
-"""After how many deaths at once it is said that something is wrong."""
+"""The number of deaths in a row after which a warning is printed."""
 GRACE_S = 5.0
-"""How long a process may take besides its drain, before it is killed."""
+"""How long a process may take beyond its drain before it is killed."""
 TICK_S = 1.0
 ONE_SIGNAL_S = 1.0
-"""Signals so close to each other are one: `timeout` sends its own to a process and to its group."""
+"""Signals this close to each other count as one: `timeout` signals a process and its group."""
 READ_BYTES = 65536
 PIPE_LINES = 200
 FIGURES = b'{"figures":'
-"""How a line begins that tells what a process has counted."""
+"""The prefix of a line with the metrics of a process."""
 
 
 class Process:
@@ -46,12 +46,12 @@ class Process:
         self._sums = sums
         self.standing = ProcessStatus(name=order.name or "")
         self.deaths = 0
-        """In a row, each after a short life."""
+        """Deaths in a row, each after a short life."""
         self.due_s = 0.0
         self.code: int | None = None
-        """How it ended, while there is none."""
+        """The exit code of the last process, while there is none."""
         self.output: deque[str] = deque(maxlen=PIPE_LINES)
-        """The last lines that it printed, if they are captured."""
+        """The last lines of its output, if captured."""
         self._captures = captures
         self._popen: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
@@ -94,7 +94,7 @@ class Process:
             selector.register(self._popen.stdout, selectors.EVENT_READ, (self, "output"))
 
     def hear(self, which: str, data: bytes) -> None:
-        """Take in what it wrote."""
+        """Process its output."""
         *lines, self._rest[which] = (self._rest[which] + data).split(b"\n")
         for line in lines:
             if which == "report" and line.startswith(FIGURES):
@@ -105,7 +105,7 @@ class Process:
                 self.output.append(line.decode("utf-8", "replace"))
 
     def ended(self) -> int | None:
-        """Return the exit code of one that is gone, and forget it."""
+        """Return the exit code of an ended process, and forget the process."""
         if self._popen is None or self._popen.poll() is None:
             return None
         code = self.code = self._popen.returncode
@@ -117,7 +117,8 @@ class Process:
         return code
 
     def wait_a_moment(self) -> None:
-        """A pipe of it was closed: in a moment it is gone, unless it did that on purpose."""
+        """Wait briefly for its end after it closed a pipe; it may also have closed it on
+        purpose."""
         if self._popen is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._popen.wait(0.5)
@@ -131,7 +132,7 @@ class Process:
         return pause_s
 
     def send(self, number: int) -> None:
-        """Send it a signal, if it is there."""
+        """Send it a signal, if it exists."""
         if self._popen is not None and self._popen.poll() is None:
             self._popen.send_signal(number)
 
@@ -148,7 +149,7 @@ class WorkerPool:
         on_tick: Callable[[WorkerPool], None] | None = None,
     ) -> None:
         self.sums = Sums()
-        """What all processes have counted, those that are gone included."""
+        """The sums of the metrics of all processes, ended ones included."""
         self.processes = [Process(order, self.sums, captures=captures) for order in orders]
         self.restarts = 0
         self._say = say
@@ -162,35 +163,35 @@ class WorkerPool:
         self._code = OK
         self._ticked_s = time.monotonic()
 
-    # -- as others see it ----------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def draining(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it received a signal to end."""
         return self._ending_s is not None
 
     @property
     def ended(self) -> bool:
-        """Whether it was told to end, and all processes have."""
+        """Whether it received a signal to end, and all processes have ended."""
         return self.draining and not any(process.pid for process in self.processes)
 
     @property
     def _begins(self) -> bool:
-        """Whether no process was ever seen to work, or to die."""
+        """Whether no process has worked or died yet."""
         return not self._was_ready and not self.restarts
 
     def live(self) -> bool:
-        """Return whether it still watches over its processes."""
+        """Return whether it still supervises its processes."""
         return time.monotonic() - self._ticked_s < 10 * TICK_S
 
     def ready(self) -> bool:
         """Return whether every process is connected and works."""
         return not self.draining and all(p.standing.ready and p.pid for p in self.processes)
 
-    # -- its life ------------------------------------------------------------------------------
+    # -- work ----------------------------------------------------------------------------------
 
     def work(self) -> int:
-        """Work until told to end by a signal; returns the exit code."""
+        """Supervise the processes until a signal ends it; return the exit code."""
         reads, writes = os.pipe()
         os.set_blocking(writes, False)
         self._selector.register(reads, selectors.EVENT_READ, (None, "signal"))
@@ -232,9 +233,9 @@ class WorkerPool:
     def _start(self, process: Process, now_s: float) -> None:
         try:
             process.start(now_s, self._selector)
-        except OSError as error:  # No memory, no more processes: that may pass.
+        except OSError as error:  # Too little memory or too many processes: that may be temporary.
             pause_s = process.died(now_s)
-            self._say(f"! a process cannot be started: {error}; once more in {pause_s:.1f} s")
+            self._say(f"! a process cannot be started: {error}; next try in {pause_s:.1f} s")
 
     def _hear(self, now_s: float) -> None:
         due = [p.due_s - now_s for p in self.processes if p.pid == 0 and not self.draining]
@@ -253,7 +254,8 @@ class WorkerPool:
             os.close(source)
 
     def _obey(self, now_s: float) -> None:
-        """Drain at the first signal, end at once at the second, or when it takes too long."""
+        """Drain at the first signal; end at once at the second, or when the drain takes too
+        long."""
         if not self._signals:
             if self._ending_s is not None and now_s > self._ending_s:
                 self._kill("it did not end in time")
@@ -266,11 +268,11 @@ class WorkerPool:
             self._kill(f"a second {signal.Signals(number).name}")
             self._code = INTERRUPTED
             return
-        self._say(f"{signal.Signals(number).name}: draining; once more ends at once")
+        self._say(f"{signal.Signals(number).name}: draining; a second signal ends it at once")
         self.drain(now_s)
 
     def drain(self, now_s: float) -> None:
-        """Tell all processes to end in good order."""
+        """Signal all processes to drain."""
         self._ending_s = now_s + self._drain_s + GRACE_S
         for process in self.processes:
             process.send(signal.SIGTERM)
@@ -278,7 +280,9 @@ class WorkerPool:
     def _kill(self, why: str) -> None:
         for process in self.processes:
             if process.pid:
-                self._say(f"process {process.pid} is killed: {why}; its runs are taken up later")
+                self._say(
+                    f"process {process.pid} is killed: {why}; other workers take its runs later"
+                )
                 process.send(signal.SIGKILL)
 
     def _look_after(self, process: Process, now_s: float) -> None:
@@ -301,7 +305,7 @@ class WorkerPool:
         again = f", {process.deaths} times now" if process.deaths > 1 else ""
         self._say(f"! process {pid} {fate(code)}{again}; another starts in {pause_s:.1f} s")
         if process.deaths == DEATHS_ALOUD:
-            self._say("! it dies again and again: look at what it says, at its memory, at its runs")
+            self._say("! it dies repeatedly: check its output, its memory and its runs")
 
     def _give_up(self, why: str, code: int, now_s: float) -> None:
         if not self.draining:
@@ -311,7 +315,7 @@ class WorkerPool:
 
 
 def fate(code: int) -> str:
-    """Return what became of a process."""
+    """Return how a process ended."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"

@@ -1,7 +1,7 @@
 """One process of `holdfast worker`: `python -m holdfast._operator.cli.worker_process FD`.
 
-It imports the flows, works until it is told to end, and reports through a pipe how it stands, one
-JSON object per line. It ends by itself, in good order, when the process that started it is gone.
+It imports the flows, works until it receives a signal, and reports its status through a pipe, one
+JSON object per line. When its parent process is gone, it drains and ends.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ SHOWN_RUNS = 20
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 5.0
 """Pauses between two tries to open a store that cannot be reached."""
 WRONG_CODE = (SyntaxError, ImportError, NameError, AttributeError, TypeError)
-"""What a module raises each time that it is imported; another error may pass (a network, a file)."""
+"""The errors that a module raises at every import; any other error may be temporary (a network, a
+file)."""
 
 
 class Order(msgspec.Struct):
-    """What a process is to work on."""
+    """The work of a process."""
 
     modules: list[str]
     url: str
@@ -48,18 +49,18 @@ class Order(msgspec.Struct):
     drain_s: float
     name: str | None
     declares: bool
-    """Whether it writes the limits of queues that its flows declare: one that takes the place of
-    a dead one does not, or it would take back what an operator has changed since."""
+    """Whether it writes the queue limits that its flows declare. A replacement of a dead process
+    does not: it would revert later changes by an operator."""
     report_fd: int
     life_fd: int
-    """A pipe whose other end is held by whoever started it, and by nobody else."""
+    """A pipe whose other end only the parent process holds."""
     lease_s: float = 30.0
     wanted: TelemetryOptions = msgspec.field(default_factory=TelemetryOptions)
-    """Instruments."""
+    """Logs, alerts and metrics."""
 
 
 class AtWork(msgspec.Struct, frozen=True):
-    """One run at work."""
+    """A running run."""
 
     run_id: str
     flow: str
@@ -68,7 +69,7 @@ class AtWork(msgspec.Struct, frozen=True):
 
 
 class ProcessStatus(msgspec.Struct):
-    """How a process stands."""
+    """The status of a process."""
 
     name: str = ""
     ready: bool = False
@@ -76,21 +77,21 @@ class ProcessStatus(msgspec.Struct):
     working: int = 0
     taken: int = 0
     trouble: str | None = None
-    """Why the store cannot be used."""
+    """The error of the store, while it cannot be used."""
     silent_since: float | None = None
-    """Since when (Unix time), if it cannot be used."""
+    """The Unix time since which the store cannot be used."""
     runs: list[AtWork] = []
     code: int | None = None
-    """Set in the last report: why it ends."""
+    """Set in the last report: the reason for its end."""
     message: str = ""
     hopeless: bool = False
-    """Whether every other process would end so: the code of its modules is wrong."""
+    """Whether every other process would fail too, because the modules are wrong."""
 
 
 def main(argv: list[str]) -> int:
-    """Work until told to end."""
+    """Work until a signal."""
     order = msgspec.json.decode(read_order(argv), type=Order)
-    sys.argv = [order.modules[0]]  # What the user's module looks at is not for us.
+    sys.argv = [order.modules[0]]  # The user's module must not see our arguments.
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _ends(ending))
@@ -113,7 +114,7 @@ def main(argv: list[str]) -> int:
         return ERROR
     reports.last(OK, "")
     if left:
-        # Calls that do not end would keep the interpreter from ending.
+        # Endless calls would block the end of the interpreter.
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -122,7 +123,7 @@ def main(argv: list[str]) -> int:
 
 
 def _check_flows(modules: list[str]) -> None:
-    """Refuse modules without anything to execute, by their names."""
+    """Refuse modules without flows, by name."""
     if not any(not flow.is_method for flow in registry.flows.values()):
         named = ", ".join(modules)
         raise UsageError(
@@ -139,7 +140,7 @@ def _ends(ending: threading.Event) -> Callable[[int, FrameType | None], None]:
 
 
 def work(order: Order, ending: threading.Event, reports: Reports) -> int:
-    """Work until told to end; returns how many runs had to be left to their lease."""
+    """Work until a signal; return how many runs were left to the expiry of their lease."""
     from holdfast._operator.cli import default_store
     from holdfast._runtime.worker.worker import Worker
 
@@ -149,7 +150,7 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
     if opened is None:
         return 0
     with opened as store:
-        if ending.is_set():  # While it started: nothing more is taken.
+        if ending.is_set():  # Signalled while it started: take no runs.
             return 0
         worker = Worker(
             store._engine,  # pyright: ignore[reportPrivateUsage]
@@ -174,7 +175,7 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
 
 
 def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Store | None:
-    """Open the store, and wait for it as long as it cannot be reached; None if told to end."""
+    """Open the store, and wait while it cannot be reached; return None after a signal."""
     import holdfast
     from holdfast._runtime import log as logs
 
@@ -182,7 +183,7 @@ def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Sto
     waiting = ProcessStatus(name=order.name or "")
     while True:
         try:
-            # Not the default: a module may have opened a store of its own.
+            # Do not replace the default: a module may have opened its own store.
             return holdfast.open(
                 order.url, namespace=order.namespace, default=False, lease_s=order.lease_s
             )
@@ -199,10 +200,10 @@ def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Sto
 
 
 def status_of(worker: Worker) -> ProcessStatus:
-    """Return how a worker stands."""
+    """Return the status of a worker."""
     places, trouble = worker.places(), worker.trouble
     since = None
-    if trouble is not None:  # To the second: what has not changed is not said again.
+    if trouble is not None:  # Rounded to seconds, so that an unchanged status is not sent again.
         since = float(int(time.time() - worker.store_health.silent_s()))
     return ProcessStatus(
         name=worker.name,
@@ -220,7 +221,7 @@ def status_of(worker: Worker) -> ProcessStatus:
 
 
 class Reports:
-    """The pipe to whoever watches; what is not new is not said again."""
+    """The pipe to the parent process; an unchanged report is not sent again."""
 
     def __init__(self, report_fd: int) -> None:
         self._fd = report_fd
@@ -230,7 +231,7 @@ class Reports:
         """Send the status, if it has changed."""
         if standing != self._last:
             self._last = standing
-            with contextlib.suppress(OSError):  # Nobody listens any more: the end is near.
+            with contextlib.suppress(OSError):  # The parent is gone; this process will end.
                 os.write(self._fd, msgspec.json.encode(standing) + b"\n")
 
     def figures(self, news: Figures | None) -> None:

@@ -1,7 +1,7 @@
 """Logs, alerts and metrics of the processes of a worker.
 
-The options belong to `worker`. Its processes turn the instruments on as a user would, with the public
-observers; the first process only serves what they count.
+The options belong to `worker`. Its processes enable telemetry with the public observers, as user
+code does; the parent process only serves their metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TelemetryOptions(msgspec.Struct):
-    """What was asked for on the command line; a part of each process's order."""
+    """The telemetry options of the command line; a part of each process's order."""
 
     log_format: str | None = None
     alerts: list[str] = []
@@ -42,26 +42,26 @@ class TelemetryOptions(msgspec.Struct):
         return self.log_format == "json"
 
     def place(self) -> Place:
-        """Return where figures are to be served."""
+        """Return the address of the metrics server."""
         from holdfast._operator.web.metrics_server import Place
 
         address = str(self.metrics)
         return Place(address, self.metrics_tls_cert, self.metrics_tls_key, self.metrics_origin)
 
     def check(self) -> None:
-        """Say at once what cannot work."""
+        """Refuse impossible options at once."""
         for command in self.alerts:
             try:
                 program = shlex.split(command)[:1]
             except ValueError as error:
                 raise UsageError(f"--alert {command}: {error}") from None
             if not program or shutil.which(program[0]) is None:
-                raise UsageError(f"--alert {command}: there is no such command")
+                raise UsageError(f"--alert {command}: command not found")
         if self.metrics is None:
             for name in ("tls_cert", "tls_key", "origin"):
                 if getattr(self, f"metrics_{name}") is not None:
                     option = f"--metrics-{name.replace('_', '-')}"
-                    raise UsageError(f"{option} belongs to --metrics HOST:PORT")
+                    raise UsageError(f"{option} requires --metrics HOST:PORT")
         else:
             prometheus()
             self.place().check()
@@ -75,14 +75,14 @@ _OPTIONS = (
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
-        help="How log lines are written. Default: text, unless the modules set up logging.",
+        help="The format of log lines. Default: text, unless the modules configure logging.",
     ),
     click.option(
         "--alert",
         "alerts",
         metavar="COMMAND",
         multiple=True,
-        help="Run this, with JSON on its standard input, when a run needs a person; again.",
+        help="A command to run, with JSON on its standard input, when a run needs a person; repeatable.",
     ),
     click.option(
         "--alert-timeout",
@@ -90,37 +90,39 @@ _OPTIONS = (
         type=DurationType(0.1, 60),
         default="30s",
         show_default=True,
-        help="How long that command may take; then it is killed, and tried again later.",
+        help="How long that command may take; then it is killed, and run again later.",
     ),
     click.option(
         "--metrics",
         metavar="HOST:PORT",
-        help="Answer GET /metrics there, to those who have a token of the store.",
+        help="Serve GET /metrics there; requests need a token of the store.",
     ),
-    click.option("--metrics-tls-cert", metavar="FILE", help="Speak TLS there, with this chain."),
-    click.option("--metrics-tls-key", metavar="FILE", help="The key of that certificate."),
+    click.option(
+        "--metrics-tls-cert", metavar="FILE", help="Serve TLS there, with this certificate chain."
+    ),
+    click.option("--metrics-tls-key", metavar="FILE", help="The private key of that certificate."),
     click.option(
         "--metrics-origin",
         metavar="ORIGIN",
-        help="By which it is reached: https://NAME of a proxy that speaks TLS before it.",
+        help="The address of the TLS proxy before it: https://NAME.",
     ),
     click.option(
         "--otel",
         is_flag=True,
-        help="Send traces and metrics where the OTEL_… variables of OpenTelemetry say.",
+        help="Send traces and metrics to the address in the OTEL_… variables of OpenTelemetry.",
     ),
 )
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add these options to a command; they come as keyword arguments that `Wanted` knows."""
+    """Add these options to a command; they arrive as keyword arguments of `TelemetryOptions`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 class Telemetry:
-    """The instruments of this process."""
+    """The telemetry of this process."""
 
     def __init__(self, wanted: TelemetryOptions) -> None:
         _log(wanted)
@@ -138,12 +140,12 @@ class Telemetry:
             self._end_otel = opentelemetry.observe_from_environment()
 
     def close(self) -> None:
-        """Send what was not sent yet."""
+        """Send the remaining data."""
         if self._end_otel is not None:
             self._end_otel()
 
     def news(self) -> Figures | None:
-        """Return the figures of this process, if they have changed."""
+        """Return the metrics of this process, if they have changed."""
         if self._metrics is None:
             return None
         figures = Figures(collected(self._metrics.registry))
@@ -164,8 +166,8 @@ def _alert(wanted: TelemetryOptions) -> None:
 
 
 def _log(wanted: TelemetryOptions) -> None:
-    """Let log lines of ours be seen. What the user's modules have set up stays, unless a format was
-    asked for."""
+    """Show Holdfast's log lines. The logging configuration of the user's modules stays, unless a
+    format was given."""
     has_own = logging.getLogger().handlers or logging.getLogger("holdfast").handlers
     if has_own and wanted.log_format is None:
         return
@@ -184,11 +186,11 @@ def _formatter(wanted: TelemetryOptions) -> logging.Formatter:
     return JsonFormatter() if wanted.logs_json else LineFormatter()
 
 
-# -- in the first process ----------------------------------------------------------------------
+# -- in the parent process ---------------------------------------------------------------------
 
 
 def say_json(text: str) -> None:
-    """Say a line of the first process as a log line."""
+    """Print a line of the parent process as a JSON log line."""
     from holdfast.observers.logging import JsonFormatter
 
     level = logging.WARNING if text.startswith("!") else logging.INFO
