@@ -150,15 +150,15 @@ def test_a_request_that_drips_is_cut_off(asked, monkeypatch):
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (TelemetryOptions(metrics="0.0.0.0:0"), "can be reached from other machines"),
+        (TelemetryOptions(metrics="0.0.0.0:0"), "other machines can reach"),
         (TelemetryOptions(metrics="127.0.0.1"), "HOST:PORT"),
-        (TelemetryOptions(metrics="127.0.0.1:0", metrics_tls_cert="x"), "belong together"),
+        (TelemetryOptions(metrics="127.0.0.1:0", metrics_tls_cert="x"), "must be given together"),
         (
             TelemetryOptions(metrics="127.0.0.1:0", metrics_tls_cert="x", metrics_tls_key="y"),
             "cannot be read",
         ),
         (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="http://x.example"), "https://NAME"),
-        (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "no user"),
+        (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "must not contain a user name"),
         (TelemetryOptions(metrics_origin="https://x.example"), "requires --metrics"),
         (TelemetryOptions(alerts=["no-such-command --urgent"]), "command not found"),
         (TelemetryOptions(alerts=["notify 'open"]), "No closing quotation"),

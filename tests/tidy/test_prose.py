@@ -122,7 +122,7 @@ def internals() -> Texts:
                 yield f"{name_of(path)}:{line}", text
 
 
-NOT_YET = ("_stores/", "_operator/act/", "_operator/web/", "integrations/mcp/")
+NOT_YET = ("_stores/", "_operator/act/", "integrations/mcp/")
 """Where internal prose is not in plain words yet."""
 
 
@@ -176,7 +176,8 @@ def test_internal_texts_name_the_actor():
 
 
 NOUNS_FIRST = tuple(
-    f"src/holdfast/{it}/" for it in ("_api", "_engine", "_features", "_runtime", "_operator/cli")
+    f"src/holdfast/{it}/"
+    for it in ("_api", "_engine", "_features", "_runtime", "_operator/cli", "_operator/web")
 )
 
 

@@ -57,7 +57,7 @@ def test_pause_and_resume(page: Page, stage: Stage, shoot: Callable[..., Any]):
     resume = actions.get_by_role("button", name="Resume")
     expect(resume).to_be_visible()  # The page heard of it by itself.
     resume.click()
-    expect(dialog(page)).to_contain_text("Nothing that has an outcome is executed again")
+    expect(dialog(page)).to_contain_text("Steps with an outcome are not executed again")
     dialog(page).get_by_role("button", name="Resume", exact=True).click()
     stage.until_status("paused", "completed")
     assert "(page, 127.0.0.1)" in actors(stage, "paused", "run_resumed")[-1]
@@ -83,7 +83,7 @@ def test_cancel_lists_what_stays(page: Page, stage: Stage, shoot: Callable[..., 
     opened.get_by_role("button", name="Do nothing").click()
     assert stage.status("cancelled") == "waiting"
     page.get_by_role("button", name="Cancel run").click()
-    dialog(page).get_by_role("button", name="Cancel the run for good").click()
+    dialog(page).get_by_role("button", name="Cancel the run").click()
     stage.until_status("cancelled", "cancelled")
     expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
     assert "(page, 127.0.0.1)" in actors(stage, "cancelled", "run_cancelled")[0]
@@ -125,7 +125,7 @@ def test_resuming_says_what_changed_meanwhile(page: Page, stage: Stage, shoot: C
     stage.store.signal("gap", "go", "now")
     stage.until_status("gap", "held")
     shown(page, stage, "gap").get_by_role("button", name="Resume").click()
-    expect(dialog(page).get_by_label("What it would find")).to_contain_text("fact prices")
+    expect(dialog(page).get_by_label("Preview of the resume")).to_contain_text("fact prices")
     shoot(page, "drift")
     dialog(page).get_by_role("button", name="Resume", exact=True).click()
     expect(dialog(page)).to_contain_text("Choose one.")
@@ -168,9 +168,9 @@ def test_a_decision_on_what_is_no_longer_so(page: Page, stage: Stage, watched: W
     stage.until_status("stale", "completed")
     watched.expect(409)
     dialog(page).get_by_role("button", name="Resume", exact=True).click()
-    expect(dialog(page).get_by_role("heading", name="It changed meanwhile")).to_be_visible()
+    expect(dialog(page).get_by_role("heading", name="The run has changed")).to_be_visible()
     expect(dialog(page).get_by_role("row", name="Status")).to_contain_text("completed")
-    dialog(page).get_by_role("button", name="Look again").click()
+    dialog(page).get_by_role("button", name="Reload").click()
     assert actors(stage, "stale", "run_resumed") == ["ana"]
 
 
@@ -184,9 +184,9 @@ def test_fork_lists_what_it_repeats(page: Page, stage: Stage, shoot: Callable[..
     shown(page, stage, "origin").get_by_role("button", name="Fork").click()
     opened = dialog(page)
     opened.get_by_label("Id of the new run").fill("the-fork")
-    opened.get_by_label("First step of its own").fill("web-mail")
+    opened.get_by_label("First step to execute").fill("web-mail")
     shoot(page, "fork")
-    opened.get_by_role("button", name="Show what it would repeat").click()
+    opened.get_by_role("button", name="Show effects it may repeat").click()
     expect(opened.get_by_label("Effects concerned")).to_contain_text("web-mail")
     shoot(page, "repeats")
     assert not [run for run in stage.store.runs() if run.run_id == "the-fork"]
@@ -254,7 +254,7 @@ def test_a_signal_is_sent(page: Page, stage: Stage):
     opened.get_by_label("Name").fill("go")
     opened.get_by_label("Value").fill("north")
     opened.get_by_role("button", name="Send").click()
-    expect(opened).to_contain_text("This is no JSON")
+    expect(opened).to_contain_text("This is not JSON")
     opened.get_by_label("Value").fill('"north"')
     opened.get_by_role("button", name="Send").click()
     stage.until_status("told", "completed")

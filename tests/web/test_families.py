@@ -44,7 +44,7 @@ def test_a_budget_that_holds_twelve_children_is_told_once(
         assert spent in stage.command("show", held[-1].run_id).partition("started")[0]
 
         page.goto(f"{stage.origin}/run?id=kin")
-        case = page.get_by_label("What is the case")
+        case = page.get_by_label("Explanation")
         expect(case).to_contain_text(f"{len(held)} runs that it started are held (budget)")
         expect(case.locator("code", has_text="set-budget")).to_have_count(1)
         expect(case).to_contain_text(f"{spent} is spent")

@@ -64,8 +64,8 @@ def test_a_schedule_is_paused_and_goes_on(page: Page, stage: Stage):
     page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
     expect(row).to_contain_text("paused")
     assert [it.paused for it in stage.store.schedules()] == [True]
-    row.get_by_role("button", name="Let it go on").click()
-    page.get_by_role("dialog").get_by_role("button", name="Let it go on").click()
+    row.get_by_role("button", name="Resume").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     expect(row).not_to_contain_text("paused")
     assert [it.paused for it in stage.store.schedules()] == [False]
 
@@ -176,10 +176,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_what_is_empty_says_so(opens: Opens, bare: Stage, shoot: Callable[..., Any]):
     tab = opens(bare.address)
     for name, told in {
-        "pending": "Nobody is waited for",
+        "pending": "No pending decisions",
         "fleet": "No worker is alive",
-        "trends": "Nothing was measured in this time",
-        "findings": "Nothing was found",
+        "trends": "No measures in this time",
+        "findings": "No findings",
     }.items():
         tab.goto(f"{bare.origin}/{name}")
         expect(tab.get_by_role("heading", name=told)).to_be_visible()

@@ -68,7 +68,7 @@ def test_a_small_screen_hides_nothing_that_is_needed(page: Page, stage: Stage):
         stage.until_status("small", "held")
     page.set_viewport_size(ViewportSize(width=NARROW["width"], height=NARROW["height"]))
     page.goto(f"{stage.origin}/run?id=small")
-    commands = page.get_by_label("What is the case").locator(".command code")
+    commands = page.get_by_label("Explanation").locator(".command code")
     expect(commands.first).to_be_visible()
     cut = "(nodes) => nodes.filter((node) => node.scrollWidth > node.clientWidth + 1).length"
     assert commands.evaluate_all(cut) == 0

@@ -103,14 +103,14 @@ def test_a_doubt_that_somebody_else_settled(page: Page, stage: Stage, watched: W
     page.goto(stage.origin + "/pending")
     card(page, "doubt-late").get_by_role("button", name="Settle").click()
     opened = dialog(page)
-    opened.get_by_label("Give it up").check()
+    opened.get_by_label("Give up").check()
     stage.store.settle("doubt-late", "web-charge", Done("by hand"), actor="ana")
     stage.until_status("doubt-late", "completed")
     watched.expect(409)
     opened.get_by_role("button", name="Settle", exact=True).click()
-    expect(opened.get_by_role("heading", name="It changed meanwhile")).to_be_visible()
+    expect(opened.get_by_role("heading", name="The run has changed")).to_be_visible()
     expect(opened).to_contain_text("completed")
-    opened.get_by_role("button", name="Look again").click()
+    opened.get_by_role("button", name="Reload").click()
     assert stage.store.get("doubt-late").result == "by hand"
 
 
@@ -128,7 +128,7 @@ def test_an_approval_is_given(page: Page, stage: Stage, shoot: Callable[..., Any
     expect(opened).to_contain_text('"amount": 7')
     expect(opened).to_contain_text(question.digest)
     shoot(page, "dialog")
-    opened.get_by_role("button", name="Approve exactly this").click()
+    opened.get_by_role("button", name="Approve these arguments").click()
     expect(card(page, "pay-given")).to_have_count(0)
     stage.until_status("pay-given", "completed")
     assert stage.marked("paid-pay-given-7")
@@ -150,12 +150,12 @@ def test_an_approval_is_refused_because_the_arguments_changed(
     until(lambda: [it for it in stage.store.questions() if it.args and it.digest != first.digest])
     expect(opened).to_contain_text('"amount": 7')  # A dialog does not change under a person.
     watched.expect(409)
-    opened.get_by_role("button", name="Approve exactly this").click()
+    opened.get_by_role("button", name="Approve these arguments").click()
     expect(opened.get_by_role("heading", name="the arguments changed")).to_be_visible()
     expect(opened.get_by_label("Arguments that you saw")).to_contain_text('"amount": 7')
     expect(opened.get_by_label("Arguments now")).to_contain_text('"amount": 7000')
     shoot(page, "dialog")
-    opened.get_by_role("button", name="Look again").click()
+    opened.get_by_role("button", name="Reload").click()
     expect(card(page, "pay-changed")).to_contain_text('"amount": 7000')
     expect(card(page, "pay-changed")).to_contain_text(
         "Asked again: ana's approval did not fit: it was given for other arguments"
@@ -221,8 +221,8 @@ def test_two_tabs_answer_and_the_first_wins(opens: Opens, stage: Stage, watched:
     watched.expect(409)
     card(tabs[1], "two-tabs").get_by_role("button", name="Answer").click()
     opened = dialog(tabs[1])
-    expect(opened.get_by_role("heading", name="It changed meanwhile")).to_be_visible()
-    expect(opened).to_contain_text("Your decision was not carried out.")
+    expect(opened.get_by_role("heading", name="The run has changed")).to_be_visible()
+    expect(opened).to_contain_text("Your decision was not applied.")
     [answer] = [it for it in stage.store.get("two-tabs").signals if it.name == "colour"]
     assert answer.value == "red"
 

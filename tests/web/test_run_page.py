@@ -64,7 +64,7 @@ def test_followed_live_killed_and_resumed(page: Page, stage: Stage, shoot: Calla
         until(lambda: stage.marked("at-followed-1"))
         stage.killed(first)
     # Nobody wrote that it died: the page finds out by itself, and explains it.
-    expect(page.get_by_label("What is the case")).to_contain_text("has died", timeout=SOON_MS)
+    expect(page.get_by_label("Explanation")).to_contain_text("has died", timeout=SOON_MS)
     expect(page.locator(".timeline .bar.kind-gap.is-died")).to_have_count(1, timeout=SOON_MS)
     shoot(page, "dead")
     for number in range(1, 4):
@@ -81,7 +81,7 @@ def test_followed_live_killed_and_resumed(page: Page, stage: Stage, shoot: Calla
     # Nobody knows when in the gap it died.
     died = page.locator(".timeline g", has=page.locator(".bar.kind-gap.is-died")).last
     expect(died.locator("title")).to_contain_text(re.compile("Last sign of life .*; found dead "))
-    expect(page.get_by_label("What is the case")).to_be_hidden()
+    expect(page.get_by_label("Explanation")).to_be_hidden()
     # One count: what the list says, too. What else is counted is called by another name.
     done = stage.store.get("followed").totals.steps
     head = page.locator(".run-facts div", has_text="Steps")
@@ -171,7 +171,7 @@ def test_the_timeline_by_keyboard(page: Page, stage: Stage, talked: str):
     told = page.locator(".timeline-told")
     picture.focus()
     picture.press("ArrowRight")
-    expect(told).to_contain_text("had the run: completed")
+    expect(told).to_contain_text("owned the run: completed")
     picture.press("ArrowRight")
     expect(told).to_contain_text("turns[0]/talk-think: completed")
     expect(page.locator("#spoken")).to_contain_text("turns[0]/talk-think: completed")
@@ -275,7 +275,7 @@ def test_harmful_text_in_the_list(page: Page, stage: Stage, harmful: list[str], 
 def test_a_run_that_is_not_there(page: Page, stage: Stage, watched: Watched, shoot: Any):
     watched.expect(404)
     page.goto(f"{stage.origin}/run?id={quote(talking.HARM[1] + ' none')}")
-    expect(page.get_by_role("heading", level=1)).to_have_text("There is no run with this id here.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This store has no run with this id.")
     expect(page.locator("main")).to_contain_text(talking.HARM[1])
     assert page.evaluate(HARMLESS) == {"harmed": None, "made": []}
     shoot(page)

@@ -114,11 +114,11 @@ def test_filters_stand_in_the_address(listed: Page, stage: Stage, shoot: Callabl
     expect(ids(listed)).to_have_text(["tagged"])
     expect(listed.get_by_label("Tag")).to_have_value("team=north")
     listed.get_by_label("Not changed for").select_option("1d")
-    expect(listed.get_by_role("heading", name="No runs like that")).to_be_visible()
+    expect(listed.get_by_role("heading", name="No matching runs")).to_be_visible()
     listed.go_back()
     expect(ids(listed)).to_have_text(["tagged"])
     listed.goto(stage.origin + "/?held_reason=budget&finding=stuck&queue=nobody&flow=talk-many")
-    expect(listed.get_by_role("heading", name="No runs like that")).to_be_visible()
+    expect(listed.get_by_role("heading", name="No matching runs")).to_be_visible()
     expect(listed.get_by_label("Held for")).to_have_value("budget")
 
 

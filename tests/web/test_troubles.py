@@ -81,25 +81,30 @@ PANELS = {
     "needs: held": ("/", "runs?status=held", "Held runs could not be read", None),
     "needs: failed": ("/", "runs?status=failed", "Failed runs could not be read", None),
     "list": ("/", "runs?limit=50", "The list of runs could not be read", "No runs yet"),
-    "pending": ("/pending", "pending", "What is pending could not be read", "Nobody is waited for"),
+    "pending": (
+        "/pending",
+        "pending",
+        "The pending decisions could not be read",
+        "No pending decisions",
+    ),
     "findings": (
         "/findings",
         "findings",
-        "What the watchdog finds could not be read",
-        "Nothing was found",
+        "The findings could not be read",
+        "No findings",
     ),
     "fleet": ("/fleet", "fleet", "The fleet could not be read", "No worker is alive"),
     "audit": (
         "/fleet",
         "audit",
-        "Who changed queues, schedules and tokens could not be read",
-        "Nobody has, in the last 90 days",
+        "The log of changes could not be read",
+        "No changes in the last 90 days",
     ),
     "trends": (
         "/trends",
         "trends",
-        "What was measured could not be read",
-        "Nothing was measured",
+        "The trends could not be read",
+        "No measures",
     ),
     "run": ("/run?id=seen", "run?", "This run cannot be read", None),
     "timeline": ("/run?id=seen", "run/timeline", "The timeline could not be read", None),
@@ -240,7 +245,7 @@ def test_half_an_answer_is_not_taken_for_an_answer(page: Page, stage: Stage):
         lambda url: "/api/v1/fleet" in url, lambda route: route.fulfill(body='{"workers": [')
     )
     page.goto(stage.origin + "/fleet")
-    expect(page.locator(".unread").first).to_contain_text("broke off")
+    expect(page.locator(".unread").first).to_contain_text("is incomplete")
 
 
 def test_a_page_that_waited_for_an_answer_goes_on_looking(page: Page, stage: Stage):

@@ -45,13 +45,13 @@ def test_roles_stand_above_each_other():
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x1b[31m", "x" * 65, "a  b", "<b>", "a/b"])
 def test_a_name_that_could_disguise_itself_is_refused(tmp_path: Path, name: str):
-    with pytest.raises(UsageError, match="a token is named"):
+    with pytest.raises(UsageError, match="the name of a token must"):
         Tokens(tmp_path / "t").create(name, "viewer")
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 367 * 86_400])
 def test_every_token_ends(tmp_path: Path, seconds: float):
-    with pytest.raises(UsageError, match="holds for up to 366 days"):
+    with pytest.raises(UsageError, match="is valid for at most 366 days"):
         Tokens(tmp_path / "t").create("kim", "viewer", seconds)
 
 
@@ -166,7 +166,7 @@ def test_a_store_in_memory_has_only_tokens_of_this_process():
     tokens = Tokens.of(MemoryStore())
     assert tokens.verify(tokens.create_here("kim", "viewer")) is not None
     assert tokens.list() == []
-    with pytest.raises(UsageError, match="has no file for tokens"):
+    with pytest.raises(UsageError, match="has no token file"):
         tokens.create("kim", "viewer")
 
 

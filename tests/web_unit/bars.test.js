@@ -80,7 +80,7 @@ test("bars in words", () => {
   assert.match(words({ kind: "held", status: "in_doubt" }), /^Held: in doubt\. /);
   assert.match(words({ kind: "joined", count: 12 }), /^12 earlier bars, joined\. /);
   assert.match(words({ kind: "wait", name: "an answer", status: "waiting" }), /^look waits for: an answer, waiting\. /);
-  assert.match(words({ kind: "gap", status: "queued", name: "not taken" }), /^Nobody had the run: not taken\. /);
+  assert.match(words({ kind: "gap", status: "queued", name: "not taken" }), /^Nobody owned the run: not taken\. /);
   assert.match(words({ end: null }), / so far$/);
 });
 
@@ -91,9 +91,9 @@ test("when a process died is not known, only between which times", () => {
     inWords(told, bar(gap)),
     "Last sign of life 2026-01-01 00:00:01 UTC; found dead 2026-01-01 00:00:03 UTC. In between it may have been at work. 2.0 s",
   );
-  assert.match(inWords(told, bar({ ...gap, end: null })), /found dead, and nobody has taken the run yet/);
+  assert.match(inWords(told, bar({ ...gap, end: null })), /found dead, and no process has claimed the run yet/);
   const had = { kind: "execution", name: "w1", status: "lease expired", found_dead: at(4) };
-  assert.match(inWords(told, bar(had)), /^w1 had the run: lease expired, last sign of life .*; its lease had expired /);
+  assert.match(inWords(told, bar(had)), /^w1 owned the run: lease expired, last sign of life .*; its lease had expired /);
 });
 
 test("a summary counts what there is, and leaves out what there is not", () => {

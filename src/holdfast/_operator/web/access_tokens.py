@@ -1,11 +1,11 @@
 """Access tokens of the page, the API and the metrics of a store, and their roles.
 
 A token is 256 random bits. It is shown once; the file beside the store keeps only its hash, with a
-name, a role and the time when it ends. The file belongs to its owner (0600) and is never followed
-through a symbolic link; one that others could read or write is refused, since whoever writes it can
-let himself in.
+name, a role and an expiry time. The file belongs to its owner (0600), and a symbolic link is never
+followed. A file that others can read or write is refused: a user who can write it can grant himself
+access.
 
-A token that `holdfast ui` makes for its own start is in no file and ends with the process.
+The token that `holdfast ui` creates at its start is in no file and is valid until the process ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from holdfast._stores.sqlite import filesystem
 from holdfast.errors import UsageError
 
 PREFIX = "hft_"
-"""Not `hf_`: so begin idempotency keys, which are shown to the other side."""
+"""Not `hf_`, which is the prefix of idempotency keys; those are sent to other services."""
 SECRET_BYTES = 32
 SECRET_MAX_CHARS = 200
 NAME_MAX_CHARS = 64
@@ -45,14 +45,14 @@ _NAME = re.compile(r"[\w@.+-]+( [\w@.+-]+)*")
 
 
 class Role(IntEnum):
-    """What a token allows; each allows what stands below it too."""
+    """The role of a token; each role includes the roles below it."""
 
     VIEWER = 1
-    """Looking at runs."""
+    """Read runs."""
     OPERATOR = 2
-    """Deciding about runs."""
+    """Decide about runs."""
     ADMIN = 3
-    """Changing what holds for many runs: limits of queues, schedules."""
+    """Change settings of many runs: queue limits, schedules."""
 
     @classmethod
     def named(cls, name: str) -> Role:
@@ -65,17 +65,17 @@ class Role(IntEnum):
 
     @property
     def word(self) -> str:
-        """Its name, as people write it."""
+        """The name of the role."""
         return self.name.lower()
 
 
 class Unusable(UsageError):
-    """The file of tokens cannot be believed. `why` says it without the place of the file, for those
-    whom that does not concern."""
+    """The token file cannot be trusted. `why` is the reason without the file's path, for
+    unauthenticated clients."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} {why}")
-        self.why = f"the file of tokens {why}"
+        self.why = f"the token file {why}"
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Token(msgspec.Struct, frozen=True):
     expires_at: dt.datetime
 
     def holds(self, now_s: float | None = None) -> bool:
-        """Return whether its time has not passed."""
+        """Return whether it has not expired."""
         return self.expires_at.timestamp() > (time.time() if now_s is None else now_s)
 
 
@@ -115,11 +115,11 @@ class Tokens:
         name = hashlib.sha256(store.store_id.encode()).hexdigest()[:32]
         return cls(_folder() / f"{name}.tokens")
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------
 
     def verify(self, secret: str) -> Token | None:
-        """Return the token that a secret belongs to, or None. Every hash is compared, and none of
-        them is left early, so that the time it takes says nothing."""
+        """Return the token of a secret, or None. Every hash is compared completely, so that the
+        duration reveals nothing."""
         if not secret or len(secret) > SECRET_MAX_CHARS or not secret.isascii():
             return None
         given = _hash(secret)
@@ -130,18 +130,18 @@ class Tokens:
         return found if found is not None and found.holds() else None
 
     def current(self, token: Token) -> Token | None:
-        """Return a token that was verified before as it is now; None if it is over or revoked."""
+        """Return the current state of a verified token; None if it has expired or was revoked."""
         same = [it for it in self._all() if hmac.compare_digest(it.hash, token.hash)]
         return same[0] if same and same[0].holds() else None
 
     def list(self) -> builtins.list[Token]:
-        """Return the tokens of the file, those whose time is over included."""
+        """Return the tokens of the file, including expired ones."""
         return self._load()
 
     # -- changing ------------------------------------------------------------------------------
 
     def create(self, name: str, role: str, expires_s: float = EXPIRES_S) -> str:
-        """Make a token, and return its secret, which is kept nowhere."""
+        """Create a token, and return its secret, which is not stored."""
         secret, token = _made(name, role, expires_s)
         with self._changing() as tokens:
             if any(known.name == name and known.holds() for known in tokens):
@@ -153,20 +153,20 @@ class Tokens:
         return secret
 
     def create_here(self, name: str, role: str, expires_s: float = EXPIRES_S) -> str:
-        """Make a token that only this process knows."""
+        """Create a token that only this process knows."""
         secret, token = _made(name, role, expires_s)
         self._own[token.hash] = token
         return secret
 
     def revoke(self, name: str) -> Token:
-        """Remove a token; who is signed in with it is signed out."""
+        """Remove a token, and end its sessions."""
         with self._changing() as tokens:
             token = _named(tokens, name)
             tokens.remove(token)
         return token
 
     def rotate(self, name: str) -> str:
-        """Give a token a new secret, and as long a life as it had; the old secret ends now."""
+        """Give a token a new secret with the same lifetime; the old secret stops working now."""
         with self._changing() as tokens:
             old = _named(tokens, name)
             life_s = (old.expires_at - old.created_at).total_seconds()
@@ -180,7 +180,7 @@ class Tokens:
         return [*self._own.values(), *self._load()]
 
     def _load(self) -> builtins.list[Token]:
-        """Return what the file says; it is read again when it has changed."""
+        """Return the tokens of the file; read it again when it has changed."""
         if self.path is None:
             return []
         try:
@@ -201,9 +201,9 @@ class Tokens:
 
     @contextlib.contextmanager
     def _changing(self) -> Generator[builtins.list[Token]]:
-        """Give the list of tokens, and write what became of it: a whole new file in its place."""
+        """Yield the list of tokens, and replace the file with the changed list."""
         if self.path is None:
-            raise UsageError("a memory: store has no file for tokens: holdfast ui makes its own")
+            raise UsageError("a memory: store has no token file; holdfast ui creates its own token")
         if not self.path.parent.exists():
             self.path.parent.mkdir(mode=0o700, parents=True)
         with _locked(self.path):
@@ -217,18 +217,18 @@ def _folder() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     folder = Path(base).expanduser() / "holdfast"
     if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != os.getuid()):
-        raise UsageError(f"{folder} is not a folder of yours, so it keeps no tokens")
+        raise UsageError(f"{folder} is not your own folder, so tokens are not stored there")
     return folder
 
 
 def _made(name: str, role: str, expires_s: float) -> tuple[str, Token]:
     if len(name) > NAME_MAX_CHARS or not _NAME.fullmatch(name):
         raise UsageError(
-            f"a token is named in 1 to {NAME_MAX_CHARS} letters, digits, spaces and @ . + - _, "
+            f"the name of a token must have 1 to {NAME_MAX_CHARS} letters, digits, spaces and @ . + - _, "
             f"not {name[:80]!r}"
         )
     if not 0 < expires_s <= EXPIRES_MAX_S:
-        raise UsageError(f"a token holds for up to {EXPIRES_MAX_S / DAY_S:.0f} days")
+        raise UsageError(f"a token is valid for at most {EXPIRES_MAX_S / DAY_S:.0f} days")
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     now = dt.datetime.now(dt.UTC)
     until = now + dt.timedelta(seconds=expires_s)
@@ -240,7 +240,7 @@ def _named(tokens: list[Token], name: str) -> Token:
         if token.name == name:
             return token
     known = ", ".join(token.name for token in tokens) or "none"
-    raise UsageError(f"there is no token {name!r}; known are: {known}")
+    raise UsageError(f"there is no token {name!r}; known tokens: {known}")
 
 
 def _hash(secret: str) -> str:
@@ -249,16 +249,14 @@ def _hash(secret: str) -> str:
 
 def _check(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid():
-        raise Unusable(path, "is not a file of its user, so its tokens are not believed")
+        raise Unusable(path, "is not owned by this user, so it is not trusted")
     if stat.S_IMODE(facts.st_mode) & 0o077:
-        raise Unusable(
-            path, "may be read or written by others, so its tokens are not believed: chmod 600"
-        )
+        raise Unusable(path, "can be read or written by others, so it is not trusted: chmod 600")
 
 
 def _refused(path: Path, error: OSError) -> Unusable:
     why = "it is a symbolic link" if path.is_symlink() else error.strerror
-    return Unusable(path, f"is not read, since {why}")
+    return Unusable(path, f"cannot be read: {why}")
 
 
 def _parsed(path: Path, text: bytes) -> list[Token]:
@@ -267,9 +265,9 @@ def _parsed(path: Path, text: bytes) -> list[Token]:
         for token in found:
             Role.named(token.role)
             if token.expires_at.tzinfo is None:
-                raise UsageError("a time without its zone")
+                raise UsageError("a time without a zone")
     except (msgspec.MsgspecError, UnicodeDecodeError, UsageError) as error:
-        raise Unusable(path, f"is damaged ({error}); remove it, and make new tokens") from None
+        raise Unusable(path, f"is damaged ({error}); remove it and create new tokens") from None
     return found
 
 
@@ -300,5 +298,5 @@ def _write(path: Path, text: bytes) -> None:
         fresh.unlink(missing_ok=True)
         if error.errno in filesystem.NO_SPACE:
             raise full(str(path)) from error
-        raise Unusable(path, f"is not written, since {error.strerror}") from error
+        raise Unusable(path, f"cannot be written: {error.strerror}") from error
     filesystem.sync(str(path.parent))

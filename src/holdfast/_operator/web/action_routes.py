@@ -1,5 +1,6 @@
-"""POST routes: decisions of people. Each route is made of the declaration of an action, whose method it
-calls with its actor and the address that it came from; the checks are those of the command line."""
+"""POST routes: decisions of people. Each route is generated from the declaration of an action. It
+calls the method with the actor and the client address; the method makes the same checks as on the
+command line."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from holdfast._stores.lookups import existing_row
 from holdfast.errors import ConfirmationRequired, Corrupt, RunHeld
 
 WAIT_S = 3.0
-"""How long a request waits for the process that has the run; then it says that it was asked."""
+"""How long a request waits for the process that owns the run; then it answers that the decision is
+pending."""
 
 logger = logging.getLogger("holdfast.web")
 
@@ -65,7 +67,7 @@ def route_of(action: Action) -> Route:
 
 
 def body_of(action: Action) -> type[msgspec.Struct]:
-    """Return the request model of an action: what it asks for besides its subject."""
+    """Return the request model of an action: its parameters without the subject."""
     asked = action.remote_parameters[action.subject is not None :]
     if not asked:
         return Nothing
@@ -95,18 +97,21 @@ def _subject(subject: Parameter, ask: Ask) -> dict[str, Any]:
     return {subject.name: ask.query.id if subject.name == "run_id" else ask.query.name}
 
 
-# -- what some of them do besides --------------------------------------------------------------
+# -- additions to some actions -----------------------------------------------------------------
 
 
 def _resume(ask: Ask, decide: Decide) -> Any:
-    """Resume a run; one that would repeat effects has to be confirmed."""
+    """Resume a run; ask for confirmation if it would repeat effects."""
     try:
         return decide()
     except RunHeld as held:
         effects = [] if ask.body.confirm else _unknown(ask.store, ask.query.id)
         if effects:
             raise ConfirmationRequired(
-                ask.query.id, "these may have happened, and are executed again", effects, ()
+                ask.query.id,
+                "these effects may have happened and would be executed again",
+                effects,
+                (),
             ) from held
         raise
 
@@ -121,7 +126,7 @@ def _unknown(store: Store, run_id: str) -> list[str]:
 
 
 def _signal(ask: Ask, decide: Decide) -> response_models.Acted:
-    """Send a signal, and tell whether the run goes on with it."""
+    """Send a signal, and report whether the run continues with it."""
     name, row = ask.body.name, existing_row(ask.store, ask.query.id)
     awaits = row.status in CLAIMABLE and _awaits(ask.store, row.run_id, name)
     sent: message_actions.Sent = decide()
@@ -138,7 +143,7 @@ def _signal(ask: Ask, decide: Decide) -> response_models.Acted:
 
 
 def _awaits(store: Store, run_id: str, name: str) -> bool:
-    """Return whether a run waits for a signal of this name; of a damaged one that is not known."""
+    """Return whether a run waits for a signal of this name; False for a damaged run."""
     try:
         return ("signal", name) in expected(store, run_id)
     except Corrupt:
@@ -146,18 +151,18 @@ def _awaits(store: Store, run_id: str, name: str) -> bool:
 
 
 def _approve(ask: Ask, decide: Decide) -> Any:
-    """Refuse an approval by whoever started or forked the run, or one that it came from; and if it is
-    not known who started it."""
+    """Refuse an approval by the actor who started or forked the run or one of its origins, and if
+    that actor is unknown."""
     tag = ask.site.four_eyes
     if tag is None:
         return decide()
     row = existing_row(ask.store, ask.query.id)
     starters = relatives.starters(ask.store, row, tag)
     if not starters:
-        why = f"this run does not say who started it (tag {tag!r}), so nobody can be the second"
+        why = f"the run has no tag {tag!r} that names who started it, so nobody may approve"
         raise Problem(403, "FourEyes", why)
     if ask.visitor.token.name in starters | relatives.forkers(ask.store, row):
-        why = "who started or forked a run, or one that it came from, does not approve what it asks"
+        why = "the person who started or forked this run, or one of its origins, may not approve"
         raise Problem(403, "FourEyes", why)
     return decide()
 
@@ -178,11 +183,11 @@ _ANSWERS: dict[str, Any] = {
 }
 
 
-# -- what came of it ---------------------------------------------------------------------------
+# -- answers -----------------------------------------------------------------------------------
 
 
 def _shown(told: Any, ask: Ask) -> Any:
-    """Return the answer that tells what a decision did."""
+    """Return the answer that reports what a decision did."""
     match told:
         case Answer():
             return msgspec.convert(told, response_models.Acted, from_attributes=True)
@@ -224,7 +229,7 @@ def _stopped(told: Stopped) -> response_models.Acted:
 def _forked(made: Fork, ask: Ask) -> response_models.Forked:
     return response_models.Forked(
         run_id=made.run_id,
-        did=f"run {made.run_id!r} goes on from run {made.origin!r} before {made.before}",
+        did=f"run {made.run_id!r} continues from run {made.origin!r} before {made.before}",
         origin=made.origin,
         before=made.before,
         repeats=made.repeats,

@@ -2,14 +2,14 @@
 
     Headers → Gate → router → endpoint → a thread → the read model or an action → the store
 
-Nothing on the way blocks the event loop: whatever asks a store does so in a thread.
+Nothing on the way blocks the event loop: all calls of a store run in a thread.
 
-Pages are shells without data. They and their files form a closed list, which is read and rendered once,
-when the server starts. A request's path is looked up exactly; it never reaches the file system.
+Pages are shells without data. They and their files are a closed list, which is read and rendered
+once, when the server starts. A request's path is matched exactly; it never reaches the file system.
 
-A file is served under a path that contains a digest of all files: browsers keep it for good, and a
-release that changes a file has other paths. Modules import each other by relative paths, so a page
-never mixes files of two releases.
+A file is served under a path that contains a digest of all files: browsers cache it permanently,
+and a release that changes a file has other paths. Modules import each other by relative paths, so a
+page never mixes files of two releases.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PAGES = {
 }
 SIGN_IN = "sign-in.html"
 OPEN_ASSETS = frozenset({"pages/sign-in.js", "page.css", "icon.svg"})
-"""What the sign-in page needs. Like the sign-in page itself, they hold no data."""
+"""The files of the sign-in page. Like the page itself, they contain no data."""
 DIGEST_CHARS = 20
 _TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -62,13 +62,13 @@ _TYPES = {
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Something that is the same for everybody."""
+    """A response that is the same for every visitor."""
 
     text: bytes
     type: str
     door: Door
     kept: bool = False
-    """Whether its path names its content, so that a browser may keep it for good."""
+    """Whether its path contains a digest, so that a browser may cache it permanently."""
 
 
 def pages() -> dict[str, Page]:
@@ -82,13 +82,13 @@ def pages() -> dict[str, Page]:
 
 
 def static(name: str = "") -> str:
-    """Return the path under which a file is served, or that of their folder."""
+    """Return the path under which a file is served, or the path of the folder."""
     folder = f"/static/{digest(_files())}"
     return f"{folder}/{name}" if name else folder
 
 
 def digest(files: dict[str, bytes]) -> str:
-    """Return what names these files, by their paths and contents."""
+    """Return a digest of the paths and contents of these files."""
     found = hashlib.sha256()
     for name, text in sorted(files.items()):
         found.update(f"{name}\0{len(text)}\0".encode())
@@ -102,8 +102,8 @@ def _files() -> dict[str, bytes]:
 
 
 def assets(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder and the folders in it, by their path below it. Links are not
-    followed, and files of other kinds are left out."""
+    """Return the files of a folder and its subfolders, by their relative path. Links are not
+    followed, and files of other types are omitted."""
     found: dict[str, bytes] = {}
     for entry in sorted(folder.iterdir()):
         if entry.is_symlink():
@@ -141,7 +141,7 @@ _PAGE = Door(Role.VIEWER, page=True, empty=True)
 
 
 READING_THREADS, ACTING_THREADS = 8, 8
-"""Kept apart, so that decisions that wait for a process do not keep anybody from looking."""
+"""Separate limits, so that decisions that wait for a process do not block reads."""
 
 UNAUTHORISED = 401
 CURSOR_DIGITS = 15
@@ -150,7 +150,7 @@ Called = Callable[[Request], Awaitable[Response]]
 
 
 def routes() -> list[Route]:
-    """Return the whole table."""
+    """Return all routes."""
     return [
         *read_routes.ROUTES,
         *event_streams.ROUTES,
@@ -187,7 +187,7 @@ def application(
 
 
 def doors(files: dict[str, Page]) -> dict[tuple[str, str], Door]:
-    """Return what the gate lets through, by method and path; there is nothing else."""
+    """Return the requests that the gate accepts, by method and path; it refuses all others."""
     found: dict[tuple[str, str], Door] = {}
     for route in routes():
         for method in methods(route):
@@ -198,8 +198,7 @@ def doors(files: dict[str, Page]) -> dict[tuple[str, str], Door]:
 
 
 def methods(route: Route) -> tuple[str, ...]:
-    """Return the methods of a route: what can be read can be asked for without its body, but for a
-    stream, which has no end."""
+    """Return the methods of a route: GET implies HEAD, except for a stream, which has no end."""
     return SAFE if route.method == "GET" and route.kind != "stream" else (route.method,)
 
 
@@ -216,7 +215,7 @@ def _page(page: Page) -> Called:
 
 
 class _Calls:
-    """Makes a call of each request, in a thread, and an answer of what it gives."""
+    """Handles each request in a thread, and makes a response of the result."""
 
     def __init__(self, site: Site, changes: event_streams.Changes) -> None:
         self._site = site
@@ -260,7 +259,7 @@ class _Calls:
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any, acts: bool = False) -> Any:
         limiter = self._limiters.get(acts)
-        if limiter is None:  # Made here, since it belongs to the event loop.
+        if limiter is None:  # Created here, because it belongs to the event loop.
             limiter = anyio.CapacityLimiter(ACTING_THREADS if acts else READING_THREADS)
             self._limiters[acts] = limiter
         return await anyio.to_thread.run_sync(function, *args, limiter=limiter)
@@ -296,26 +295,28 @@ async def _read_request(site: Site, route: Route, request: Request) -> Ask:
         ask.body = body_of(route, await limits.body(request.receive, length))
     if route.sees and ask.etag is None:
         raise Problem(
-            400, "UsageError", 'say which version of the run you saw: If-Match: "…" (its `etag`)'
+            400,
+            "UsageError",
+            'send the version of the run that you saw: If-Match: "…" (its `etag`)',
         )
     return ask
 
 
 def _if_match(headers: list[str]) -> str | None:
-    """Return what If-Match says, without its quotes. One that cannot be read is refused: who sends it
-    wants to be sure of something."""
+    """Return the value of If-Match, without quotes. Refuse a malformed one: ignoring it would drop
+    a precondition."""
     if not headers:
         return None
     text = headers[0].strip()
     if len(headers) > 1 or len(text) <= 2 or not text[0] == text[-1] == '"' or '"' in text[1:-1]:
         raise Problem(
-            400, "UsageError", 'If-Match is one text in quotes: "…" (the `etag` of a run)'
+            400, "UsageError", 'If-Match must be one string in quotes: "…" (the `etag` of a run)'
         )
     return text[1:-1]
 
 
 def _number(header: str | None) -> int | None:
-    """Return a cursor; what is none of ours counts as none."""
+    """Return a cursor; None for a header that this server did not issue."""
     text = header or ""
     return int(text) if text.isdecimal() and len(text) <= CURSOR_DIGITS else None
 
@@ -331,7 +332,8 @@ async def _refused_token(site: Site, problem: Problem, request: Request) -> Resp
 
 
 def _performed(route: Route, ask: Ask) -> Response:
-    """Do what is asked, and write the answer, which may be large: so both are done in a thread."""
+    """Perform the request and encode the answer. Both run in a thread, because the answer may be
+    large."""
     told = route.perform(ask)
     if route.kind == "text":
         return Response(told, media_type="text/plain; version=0.0.4; charset=utf-8")

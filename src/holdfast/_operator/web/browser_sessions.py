@@ -1,9 +1,9 @@
-"""Browser sessions: short-lived, in place of the token.
+"""Short-lived browser sessions, which replace the token after sign-in.
 
-They live in memory and end with the process. The cookie is random and kept as a hash only; with it
-goes a second secret, which is told once, at sign-in, and sent back with every request: a browser gives
-the cookie to all servers of the host, whatever their port, and the second secret to none of them.
-A session ends with its token, and may do what the token may do now.
+Sessions are kept in memory and end with the process. The cookie is random and stored as a hash
+only. A second secret is returned once, at sign-in, and must be sent with every request: a browser
+sends the cookie to all servers of the host, on any port, but not the second secret. A session ends
+with its token and has the token's current role.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast._operator.web.access_tokens import Role, Token, Tokens
 LIFE_S = 8 * 3600.0
 IDLE_S = 3600.0
 SESSIONS_EACH = 20
-"""Of one token. The oldest is ended for a new one; nobody ends those of others."""
+"""The limit for each token. A new session ends the oldest one of the same token."""
 ID_BYTES = 32
 
 
@@ -33,11 +33,11 @@ class Session(msgspec.Struct):
     until_s: float
     used_s: float
     over: bool = False
-    """Whether it was ended: its person signed out, or in too often."""
+    """Whether it was ended, by a sign-out or by too many sign-ins."""
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Who asks: the token, the way, the place."""
+    """The sender of a request: token, session and address."""
 
     token: Token
     address: str
@@ -45,18 +45,18 @@ class Visitor(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> Role:
-        """What it may do."""
+        """The role of its token."""
         return Role.named(self.token.role)
 
     @property
     def actor(self) -> str:
-        """What entries say of it: its name, and where it came from."""
+        """The actor in journal entries: the token's name, the way and the address."""
         way = "api" if self.session is None else "page"
         return f"{self.token.name} ({way}, {self.address})"
 
     @property
     def key(self) -> str:
-        """What its requests and streams are counted by."""
+        """The key by which its requests and streams are counted."""
         return self.token.hash
 
 
@@ -69,7 +69,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def begin(self, token: Token) -> tuple[str, str]:
-        """Begin a session, and return what the cookie carries, and the second secret."""
+        """Begin a session, and return the value of the cookie and the second secret."""
         secret = secrets.token_urlsafe(ID_BYTES)
         now_s = time.time()
         until_s = min(now_s + LIFE_S, token.expires_at.timestamp())
@@ -83,7 +83,7 @@ class Sessions:
         return secret, session.csrf
 
     def find(self, secret: str) -> Session | None:
-        """Return the session of a cookie while it holds."""
+        """Return the session of a cookie while it is valid."""
         session = self._open.get(_hash(secret))
         if session is None:
             return None
@@ -94,7 +94,7 @@ class Sessions:
         return session
 
     def holds(self, session: Session) -> bool:
-        """Return whether a session is not over, and its token neither, which is looked at anew."""
+        """Return whether a session is still valid; its token is checked again."""
         if session.over or not _fresh(session):
             return False
         token = self._tokens.current(session.token)
@@ -124,13 +124,13 @@ def _fresh(session: Session) -> bool:
 
 
 def csrf_fits(session: Session, given: str) -> bool:
-    """Compare the second secret, in a time that does not depend on it."""
+    """Compare the second secret in constant time."""
     return hmac.compare_digest(session.csrf.encode(), given.encode())
 
 
 def cookie_in(header: str, name: str) -> str | None:
-    """Return the value of one cookie of a header. What other servers of this host have set stands
-    there too, and may be anything."""
+    """Return the value of one cookie of a header, which may also contain arbitrary cookies of other
+    servers of this host."""
     for part in header.split(";"):
         known, _, value = part.strip(" \t").partition("=")
         if known == name:
@@ -139,7 +139,7 @@ def cookie_in(header: str, name: str) -> str | None:
 
 
 def set_cookie(name: str, value: str, *, secure: bool, life_s: float) -> str:
-    """Return the header that sets the cookie, or with an empty value takes it away."""
+    """Return the header that sets the cookie, or removes it if the value is empty."""
     parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
     parts.append(f"Max-Age={max(0, round(life_s))}")
     if secure:

@@ -1,8 +1,9 @@
 """Server-sent events: changes of runs and of the store, as they become durable.
 
-One thread per process waits for the store to change, and tells all streams. A stream keeps a cursor,
-the number of the last entry that it sent; whoever comes back with it (`Last-Event-ID`) goes on behind
-it, and nothing is lost or sent twice. The journal has all of it, so nothing is buffered here.
+One thread per process waits for changes of the store and notifies all streams. The cursor of a
+stream is the number of the last entry that it sent. A client that reconnects with it
+(`Last-Event-ID`) continues after that entry, and no entry is lost or sent twice. The journal has
+all entries, so nothing is buffered here.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from holdfast.errors import HoldfastError
 
 KEEP_ALIVE_S = 15.0
 CHECK_S = 1.0
-"""How often it is looked whether who listens may still do so."""
+"""How often the permission of a listener is checked."""
 CHANGE_S = 1.0
-"""How often a change is told at most."""
+"""The minimum time between two notifications."""
 BATCH, BATCH_BYTES = 200, 1 << 20
 LOOK_S = 1.0
 RETRY_S = 2.0
@@ -40,7 +41,7 @@ InThread = Callable[..., Awaitable[Any]]
 
 
 class Changes:
-    """Hears of changes of the store, and tells all streams of this process."""
+    """Receives changes of the store, and notifies all streams of this process."""
 
     def __init__(self, store: Store) -> None:
         self.count = 0
@@ -52,18 +53,18 @@ class Changes:
 
     @property
     def closed(self) -> bool:
-        """Whether all streams are to end."""
+        """Whether all streams have to end."""
         return self._ended.is_set()
 
     def start(self) -> None:
-        """Begin to listen, when the first stream is opened."""
+        """Start the listening thread, when the first stream is opened."""
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._listen, name="changes", daemon=True)
             self._thread.start()
 
     def poke(self) -> None:
-        """Tell of a change that was made here."""
+        """Notify the streams of a change that this process made."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell)
 
@@ -73,8 +74,8 @@ class Changes:
         self.poke()
 
     async def wait(self, seen: int, ask: Ask) -> bool:
-        """Wait until something changed since `seen` was read, or who listens may not do so any more;
-        False if it is time to say that the line is open."""
+        """Wait until the store has changed since `seen` was read, or the listener lost its
+        permission; return False if it is time for a keep-alive."""
         until_s = time.monotonic() + KEEP_ALIVE_S
         while (left_s := until_s - time.monotonic()) > 0:
             if await self._heard(seen, min(left_s, CHECK_S)) or not valid(ask):
@@ -91,7 +92,7 @@ class Changes:
         return True
 
     async def pause(self, ask: Ask, seconds: float) -> None:
-        """Wait, changes or not; shorter only if who listens signs out."""
+        """Wait this long, regardless of changes; end early only if the listener signs out."""
         until_s = time.monotonic() + seconds
         while not (ask.ended or self.closed) and (left_s := until_s - time.monotonic()) > 0:
             await self._heard(self.count, left_s)
@@ -107,7 +108,7 @@ class Changes:
                 if self._store.wait_for_change(LOOK_S):
                     self.poke()
             except HoldfastError:
-                self._ended.wait(RETRY_S)  # The streams find out by themselves what is wrong.
+                self._ended.wait(RETRY_S)  # The streams report the error themselves.
             except RuntimeError:
                 return  # The loop or the store has ended.
 
@@ -122,20 +123,21 @@ STILL_HERE = b": still here\n\n"
 
 
 def valid(ask: Ask) -> bool:
-    """Return whether who listens may still do so: not signed out, not revoked, not over."""
+    """Return whether the listener still has permission: not signed out, not revoked, not
+    expired."""
     try:
         if ask.session is not None:
             return ask.site.sessions.holds(ask.session)
         return ask.site.tokens.current(ask.visitor.token) is not None
     except HoldfastError:
-        return False  # Tokens that cannot be read let nobody in.
+        return False  # Unreadable tokens grant no access.
 
 
 # -- the entries of one run --------------------------------------------------------------------
 
 
 class Part(msgspec.Struct):
-    """What is new in a run."""
+    """New entries of a run."""
 
     events: list[bytes]
     cursor: int
@@ -145,7 +147,7 @@ class Part(msgspec.Struct):
 
 
 class Tail:
-    """The entries of one run, from a number on, then each as it comes."""
+    """The entries of one run, from a number on, then each new entry."""
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
@@ -153,7 +155,7 @@ class Tail:
         existing_row(ask.store, ask.query.id)
 
     async def events(self, changes: Changes, in_thread: InThread) -> AsyncIterator[bytes]:
-        """Yield what is sent."""
+        """Yield the events."""
         status = ""
         while valid(self.ask) and not changes.closed:
             seen = changes.count
@@ -205,17 +207,17 @@ class Tail:
         }
 
 
-# -- that something changed --------------------------------------------------------------------
+# -- changes of the store ----------------------------------------------------------------------
 
 
 class Change:
-    """That the store has changed, at most once a second."""
+    """Notifications that the store has changed, at most one a second."""
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
 
     async def events(self, changes: Changes, in_thread: InThread) -> AsyncIterator[bytes]:
-        """Yield what is sent."""
+        """Yield the events."""
         seen = changes.count
         yield STILL_HERE
         while valid(self.ask) and not changes.closed:
@@ -223,7 +225,7 @@ class Change:
                 yield STILL_HERE
                 continue
             if changes.count == seen or not valid(self.ask):
-                continue  # It is over.
+                continue  # The listener lost its permission.
             seen = changes.count
             yield event("change", {"count": seen})
             await changes.pause(self.ask, CHANGE_S)
@@ -234,7 +236,7 @@ ROUTES = [
         "GET",
         f"{API}/run/history/stream",
         Role.VIEWER,
-        "Entries of a run as they come: events entry, run, end.",
+        "Streams the entries of a run: events entry, run, end.",
         Tail,
         bytes,
         request_models.HistoryStreamQuery,
@@ -244,7 +246,7 @@ ROUTES = [
         "GET",
         f"{API}/changes",
         Role.VIEWER,
-        "That the store has changed: events change.",
+        "Streams changes of the store: events change.",
         Change,
         bytes,
         kind="stream",

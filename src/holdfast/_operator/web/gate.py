@@ -1,14 +1,15 @@
-"""The one gate: every request passes it before routing, and is refused by default.
+"""The gate: every request passes its checks before routing, and is refused by default.
 
-    Host is one of ours          else 421
+    the Host is one of ours      else 421
     the path is one of the few without data, or a token or session is valid    else 401
     of a session: its second secret too, unless it asks for an empty page      else 401
     the route exists, for this method, and the role is enough                  else 404, 405, 403
-    no other site has sent it    else 403
-    of anything but GET and HEAD: JSON, and of a session that it says where it comes from  else 415, 403
+    not sent by another site     else 403
+    except GET and HEAD: the body is JSON, and a session sends Origin or Sec-Fetch-Site        else
+    415, 403
 
-Paths are compared as they were sent, byte by byte; nothing is decoded, joined or shortened, so no
-other spelling of a path is ever taken for one of these.
+Paths are compared as sent, byte by byte; nothing is decoded, joined or normalized, so no other
+spelling of a path matches.
 """
 
 from __future__ import annotations
@@ -33,32 +34,32 @@ SITES = (*OWN_SITE, "same-site", "cross-site")
 
 
 class Front(msgspec.Struct, frozen=True):
-    """How the page is reached from outside."""
+    """The addresses by which the page is reached."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
     secure: bool
-    """Whether browsers come over TLS."""
+    """Whether browsers connect over TLS."""
     cookie: str
     proxied: bool = False
-    """Whether a stated proxy stands before it, which says where a request came from."""
+    """Whether a configured proxy reports the client address of a request."""
     proxies: frozenset[str] = frozenset()
-    """From where the proxy comes, if not from this machine."""
+    """The addresses of the proxy, if it is not on this machine."""
 
 
 class Door(msgspec.Struct, frozen=True):
-    """What the gate knows of a route."""
+    """The properties of a route that the gate checks."""
 
     role: Role | None
-    """None: it carries no data, and needs no credential."""
+    """None: it has no data and needs no credential."""
     page: bool = False
-    """Whether a person opens it in a browser: without a session it is the sign-in page."""
+    """Whether a person opens it in a browser: without a session, the sign-in page is shown."""
     empty: bool = False
-    """Whether it is the same for everybody, and holds no data: the cookie alone is enough."""
+    """Whether it is the same for every visitor and has no data: the cookie alone is enough."""
     signs_in: bool = False
     """Whether its body is the credential."""
     for_sign_in: bool = False
-    """Whether signing in needs it: it is never refused because others ask too often."""
+    """Whether sign-in needs it: it is never refused because of the rate of other visitors."""
 
 
 class Gate:
@@ -133,7 +134,7 @@ class Gate:
         door = self._check_route(scope, door)
         if visitor.role < (door.role or Role.ADMIN):
             raise Problem(
-                403, "NotAllowed", f"this needs the role {(door.role or Role.ADMIN).word}"
+                403, "NotAllowed", f"this requires the role {(door.role or Role.ADMIN).word}"
             )
         self._check_site(headers, door)
         if _method(scope) not in SAFE:
@@ -145,7 +146,7 @@ class Gate:
     def _check_host(self, headers: _Headers) -> None:
         hosts = headers.all("host")
         if len(hosts) != 1 or hosts[0] not in self._front.hosts:
-            raise Problem(421, "WrongHost", "this server is not known by that name")
+            raise Problem(421, "WrongHost", "the Host header does not name this server")
 
     async def _visitor(self, headers: _Headers, address: str, door: Door | None) -> Visitor:
         given = headers.all("authorization")
@@ -170,13 +171,13 @@ class Gate:
     def _check_route(self, scope: Scope, door: Door | None) -> Door:
         if door is None or scope["type"] == "websocket":
             if _path(scope) in self._paths:
-                raise Problem(405, "WrongMethod", "this path knows no such method")
-            raise Problem(404, "NoSuchPath", "there is no such path here")
+                raise Problem(405, "WrongMethod", "this path does not allow this method")
+            raise Problem(404, "NoSuchPath", "there is no such path")
         return door
 
     def _check_site(self, headers: _Headers, door: Door) -> None:
-        """Refuse what another site makes a browser send. A link to a page may be followed: a page
-        holds no data."""
+        """Refuse requests that another site makes a browser send. Links to a page are allowed: a
+        page has no data."""
         origins = headers.all("origin")
         if any(origin not in self._front.origins for origin in origins):
             raise Problem(403, "OtherOrigin", "another site has sent this")
@@ -187,51 +188,55 @@ class Gate:
 
 
 def _told_site(page: bytes, scope: Scope) -> bytes:
-    """Tell the sign-in page who has led there, by one of the words that a browser has for it: a token
-    that another site has put into the address is not used unasked."""
+    """Pass the browser's Sec-Fetch-Site value to the sign-in page: it must not use a token in the
+    address without asking if another site put it there."""
     said = _Headers(scope).all("sec-fetch-site")
     site = said[0] if len(said) == 1 and said[0] in SITES else ""
     return page.replace(b'data-site=""', f'data-site="{site}"'.encode())
 
 
 def nobody(error: Unusable) -> Problem:
-    """Return the refusal of everybody: it cannot be known who anybody is."""
-    logger.error("nobody is let in: %s", error)
-    return Problem(503, "NoTokens", f"nobody is let in: {error.why}")
+    """Return the refusal of all requests, because no credential can be checked."""
+    logger.error("all requests are refused: %s", error)
+    return Problem(503, "NoTokens", f"all requests are refused: {error.why}")
 
 
 def unauthorised() -> Problem:
-    """Return the refusal of somebody unknown."""
-    return Problem(401, "NotSignedIn", "this needs a token (Authorization: Bearer) or a session")
+    """Return the refusal of a request without a valid credential."""
+    return Problem(401, "NotSignedIn", "this requires a token (Authorization: Bearer) or a session")
 
 
 def _check_json(headers: _Headers) -> None:
     given = headers.all("content-type")
     kind = given[0].partition(";")[0].strip().lower() if len(given) == 1 else ""
     if kind != "application/json":
-        raise Problem(415, "WrongType", "what changes something is sent as application/json")
+        raise Problem(
+            415, "WrongType", "a request that changes something must be sent as application/json"
+        )
 
 
 def _check_has_site(headers: _Headers) -> None:
-    """A browser says from where it sends; who uses a cookie, or asks for one, has to."""
+    """Require the origin that a browser sends, for requests that use or obtain a cookie."""
     if not headers.all("origin") and not headers.all("sec-fetch-site"):
-        raise Problem(403, "OtherOrigin", "it is not said which site has sent this (Origin)")
+        raise Problem(
+            403, "OtherOrigin", "the request does not name the site that sent it (Origin)"
+        )
 
 
 def _check_whole(headers: _Headers, session: Session) -> None:
-    """The cookie alone is not enough: a browser sends it to every server of the host, on whatever
-    port, and other pages of the host make it do so."""
+    """Require the second secret. The cookie alone is not enough: a browser sends it to every server
+    of the host, on any port, and other pages of the host can make it do so."""
     given = headers.all("x-holdfast-csrf")
     if len(given) != 1 or not csrf_fits(session, given[0]):
         why = "the session's second secret is missing (X-Holdfast-CSRF); sign in again"
         raise Problem(401, "SessionIncomplete", why)
 
 
-# -- what a request says -----------------------------------------------------------------------
+# -- request data ------------------------------------------------------------------------------
 
 
 class _Headers:
-    """The headers of a request, each as often as it was sent."""
+    """The headers of a request, with all values of each."""
 
     def __init__(self, scope: Scope) -> None:
         self._values: dict[str, list[str]] = {}
@@ -249,13 +254,14 @@ def _method(scope: Scope) -> str:
 
 
 def _path(scope: Scope) -> str:
-    """Return the path as it was sent."""
+    """Return the path as sent."""
     raw: bytes = scope.get("raw_path") or str(scope["path"]).encode()
     return raw.decode("latin-1")
 
 
 def address_of(scope: Scope, headers: _Headers, front: Front) -> str:
-    """Return where a request came from: its peer, or what the stated proxy says of it."""
+    """Return the client address of a request: its peer, or the address that the configured proxy
+    reports."""
     client = scope.get("client")
     peer = str(client[0]) if client and client[0] else "socket"
     said = ",".join(headers.all("x-forwarded-for")).rpartition(",")[2].strip()
@@ -268,10 +274,11 @@ def address_of(scope: Scope, headers: _Headers, front: Front) -> str:
 
 
 def _is_proxy(peer: str, front: Front) -> bool:
-    """Return whether somebody may say where a request came from: on this machine, or named so."""
+    """Return whether a peer may report client addresses: it is on this machine or configured as a
+    proxy."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:
-        return True  # A Unix socket, which is its owner's alone.
+        return True  # A Unix socket, which only its owner can use.
     mapped = getattr(address, "ipv4_mapped", None) or address
     return mapped.is_loopback or str(mapped) in front.proxies

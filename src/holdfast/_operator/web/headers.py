@@ -1,7 +1,7 @@
 """Headers of every response, refusals and errors included.
 
-They are set at the outermost place, over whatever the application said, so that no route can forget
-them. There is no CORS header at all: no other site may read an answer.
+They are set in the outermost layer and override the application's headers, so that no route can
+omit them. There is no CORS header: no other site may read an answer.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ HEADERS: dict[bytes, bytes] = {
     b"cross-origin-resource-policy": b"same-origin",
 }
 KEPT = b"private, max-age=31536000, immutable"
-"""The one other thing that an answer may say of caches: it is a file whose path names its content.
-Private, since most of them stand behind the sign-in; what is refused is never kept."""
+"""The cache header of files whose path contains their digest. Private, because most files need a
+sign-in; refusals are never cached."""
 
 logger = logging.getLogger("holdfast.web")
 
 
 class Headers:
-    """Puts the headers on every answer, and makes an answer of what went wrong unforeseen."""
+    """Adds the headers to every response, and turns unexpected exceptions into a response."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
@@ -63,7 +63,7 @@ class Headers:
         try:
             await self._app(scope, receive, sending)
         except Exception as error:
-            # What an error says may hold what users stored; where it came from does not.
+            # The message of an error may contain users' data; its traceback does not.
             frames = "".join(traceback.format_tb(error.__traceback__))
             logger.error("%s in the page's server\n%s", type(error).__name__, frames)  # noqa: TRY400
             if begun:
@@ -80,9 +80,7 @@ def _with_ours(status: int, headers: Any) -> list[tuple[bytes, bytes]]:
 
 
 async def _failed(send: Send) -> None:
-    text = error_bytes(
-        "InternalError", "something went wrong here; the log of holdfast ui has more"
-    )
+    text = error_bytes("InternalError", "internal error; see the log of holdfast ui")
     length = str(len(text)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", length)]
     await send({"type": "http.response.start", "status": 500, "headers": headers})

@@ -1,7 +1,7 @@
-"""Write HTTP responses: JSON that is inert wherever it is embedded, and errors with their status.
+"""Write HTTP responses: JSON that is safe to embed anywhere, and errors with their status.
 
-The three characters that mean something in HTML, and the two line ends that mean something in a
-script, are escaped. Inside JSON that changes nothing; pasted anywhere else, it starts no tag.
+The three special characters of HTML, and the two line separators of JavaScript, are escaped. This
+does not change the JSON; embedded elsewhere, it cannot start a tag.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _INERT = (
 
 
 class Problem(Exception):
-    """Something that is refused before a store is asked; becomes an answer with this status."""
+    """A refusal before a store is used; becomes a response with this status."""
 
     def __init__(self, status: int, type: str, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class Problem(Exception):
 
 
 def encoded(value: Any) -> bytes:
-    """Return a value as JSON that is inert."""
+    """Return a value as JSON with HTML characters escaped."""
     text = msgspec.json.encode(value)
     for byte, escape in _INERT:
         if byte in text:
@@ -87,19 +87,19 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def error_bytes(type: str, message: str, **more: Any) -> bytes:
-    """Return the body of an answer that tells an error."""
+    """Return the body of an error response."""
     told = {"type": type, "message": message, **more}
     return encoded({"version": VERSION, "error": told})
 
 
 def refusal(problem: Problem) -> Response:
-    """Return the answer for something that is refused."""
+    """Return the response to a refused request."""
     text = error_bytes(problem.type, problem.message, **problem.more)
     return Response(text, problem.status, problem.headers, media_type=JSON)
 
 
 def failure(error: HoldfastError) -> Response:
-    """Return the answer that tells an error of ours."""
+    """Return the response for an error of Holdfast."""
     more: dict[str, Any] = {}
     if isinstance(error, RunError | Corrupt) and error.run_id is not None:
         more["run_id"] = error.run_id
@@ -114,5 +114,5 @@ def failure(error: HoldfastError) -> Response:
 
 
 def status_of(error: HoldfastError) -> int:
-    """Return the status that tells an error."""
+    """Return the status of an error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)

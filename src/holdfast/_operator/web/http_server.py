@@ -1,10 +1,10 @@
-"""The HTTP server: sockets, TLS, and the addresses that it may be reached by.
+"""The HTTP server: sockets, TLS, and its allowed addresses.
 
-It binds this machine or a Unix socket, unless TLS or a proxy that has it is stated. There is always
-a credential to be shown; no switch takes that away.
+It binds a loopback address or a Unix socket, unless TLS or a proxy with TLS is configured. A
+credential is always required; no option disables that.
 
-uvicorn waits without limit for the head of a request. Here a connection that has sent no complete head
-is closed after a while, however slowly its bytes drip; a body has a limit of its own (`limits`).
+uvicorn waits without limit for the head of a request. Here a connection without a complete head is
+closed after a while, even if it sends bytes slowly; a body has a separate limit (`limits`).
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ class SlowClientLimit(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to count when somebody connects."""
+        """Start the time limit when a client connects."""
         super().connection_made(cast("asyncio.Transport", transport))
         self._count()
 
     def data_received(self, data: bytes) -> None:
-        """Stop counting when a request has come; count again when another begins."""
+        """Stop the time limit when a request is complete; restart it for the next request."""
         super().data_received(data)
         self._count()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Stop the time limit."""
         self._stop()
         super().connection_lost(exc)
 
     def _asks(self) -> bool:
-        """Return whether a request has come that is not answered yet."""
+        """Return whether a complete request is not answered yet."""
         cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
         return cycle is not None and not cycle.response_complete
 
@@ -94,7 +94,7 @@ GRACE_S = 3
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """How the page is to be served."""
+    """The options of the server."""
 
     host: str = "127.0.0.1"
     port: int = PORT
@@ -102,24 +102,24 @@ class Serving(msgspec.Struct, frozen=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     behind_proxy: str | None = None
-    """The origin that browsers see, of a proxy that stands before it."""
+    """The origin that browsers see, if a proxy is in front."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses of that proxy, if it is on another machine."""
     origin: str | None = None
-    """The origin that browsers see, where it cannot be told from the address."""
+    """The origin that browsers see, if it cannot be derived from the address."""
     four_eyes: str | None = None
-    """The tag of a run that names who started it: that one may not approve."""
+    """The tag of a run that names who started it; that actor may not approve."""
 
     @property
     def tls(self) -> bool:
-        """Whether it speaks TLS itself."""
+        """Whether it serves TLS itself."""
         return self.tls_cert is not None
 
 
 def check(serving: Serving) -> None:
-    """Refuse to serve in a way that would let others listen."""
+    """Refuse options that would expose the token to eavesdroppers."""
     if (serving.tls_cert is None) != (serving.tls_key is None):
-        raise UsageError("--tls-cert and --tls-key belong together: say both")
+        raise UsageError("--tls-cert and --tls-key must be given together")
     for name in (serving.tls_cert, serving.tls_key):
         if name is not None and not os.access(name, os.R_OK):
             raise UsageError(f"{name} cannot be read")
@@ -135,38 +135,38 @@ def check(serving: Serving) -> None:
         return
     if not serving.tls and serving.behind_proxy is None:
         raise UsageError(
-            f"{serving.host} can be reached from other machines, and without TLS others could listen. "
-            "Say --tls-cert and --tls-key; or --behind-proxy https://NAME, if a proxy of yours speaks "
-            "TLS before it; or stay with 127.0.0.1, and reach it by `ssh -L "
+            f"other machines can reach {serving.host}, and without TLS others could read the traffic. "
+            "Give --tls-cert and --tls-key; or --behind-proxy https://NAME, if you run a proxy with "
+            "TLS; or keep 127.0.0.1, and connect with `ssh -L "
             f"{serving.port}:127.0.0.1:{serving.port} THIS-MACHINE`"
         )
     if not serving.tls and not (serving.behind_proxy or "").startswith("https:"):
         raise UsageError(
-            f"{serving.host} can be reached from other machines, so the proxy before it has to speak "
+            f"other machines can reach {serving.host}, so the proxy must use "
             f"TLS: --behind-proxy https://NAME, not {serving.behind_proxy}; or listen on 127.0.0.1"
         )
 
 
 def _check_tls(serving: Serving) -> None:
-    """Refuse a certificate and key that do not work, before anybody is told an address."""
+    """Refuse an invalid certificate or key, before the address is printed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(str(serving.tls_cert), serving.tls_key, password="")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise UsageError(
-            f"--tls-cert {serving.tls_cert} and --tls-key {serving.tls_key} cannot be used (PEM, of one "
-            f"another, the key without a password): {error}"
+            f"--tls-cert {serving.tls_cert} and --tls-key {serving.tls_key} cannot be used (they must be "
+            f"PEM and match, the key without a password): {error}"
         ) from None
 
 
 def _check_proxy(serving: Serving, address: str) -> None:
     if serving.behind_proxy is None:
-        raise UsageError("--trusted-proxy belongs to --behind-proxy: say both")
+        raise UsageError("--trusted-proxy requires --behind-proxy")
     try:
         ipaddress.ip_address(address)
     except ValueError:
         raise UsageError(
-            f"--trusted-proxy is an address such as 10.0.0.7, not {address!r}"
+            f"--trusted-proxy must be an address such as 10.0.0.7, not {address!r}"
         ) from None
 
 
@@ -175,7 +175,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _families(host: str) -> list[socket.AddressFamily]:
-    """Return in which ways an address can be listened on; by its name the older one first."""
+    """Return the address families of a host; IPv4 first for a name."""
     return sorted((it[0] for it in _resolved_addresses(host)), key=lambda it: it != socket.AF_INET)
 
 
@@ -184,11 +184,11 @@ def _resolved_addresses(host: str) -> list[Any]:
         return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"there is no address {host!r} here: {why}") from None
+        raise UsageError(f"{host!r} is not an address of this machine: {why}") from None
 
 
 def _name(host: str) -> str:
-    """Return an address or a name as a browser writes it."""
+    """Return an address or a name in the form that browsers send."""
     return f"[{host}]" if ":" in host else host.lower()
 
 
@@ -196,11 +196,13 @@ def _check_origin(option: str, origin: str) -> None:
     parts = urlsplit(origin)
     plain = f"{parts.scheme}://{parts.netloc}"
     if parts.scheme not in ("http", "https") or not parts.hostname or origin != plain:
-        raise UsageError(f"{option} is an origin as https://NAME or https://NAME:PORT: {origin!r}")
+        raise UsageError(
+            f"{option} must be an origin, https://NAME or https://NAME:PORT, not {origin!r}"
+        )
     if parts.username is not None:
-        raise UsageError(f"{option} has no user in it")
+        raise UsageError(f"{option} must not contain a user name")
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-        raise UsageError(f"{option} without TLS would let others listen: https://…, not {origin!r}")
+        raise UsageError(f"{option} must use TLS: https://…, not {origin!r}")
 
 
 # -- sockets -----------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ def _check_origin(option: str, origin: str) -> None:
 
 @contextlib.contextmanager
 def listening(serving: Serving) -> Generator[socket.socket]:
-    """Give the socket that is listened on."""
+    """Yield the listening socket."""
     listener = _tcp(serving) if serving.socket is None else _unix(Path(serving.socket))
     try:
         yield listener
@@ -220,7 +222,7 @@ def listening(serving: Serving) -> Generator[socket.socket]:
 
 def _tcp(serving: Serving) -> socket.socket:
     family = _families(serving.host)[0]
-    # Named as TCP: asyncio sends small packets at once only then.
+    # The protocol is given, because asyncio sets TCP_NODELAY only then.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -229,14 +231,14 @@ def _tcp(serving: Serving) -> socket.socket:
         listener.close()
         raise UsageError(
             f"{serving.host} port {serving.port} cannot be used: {error.strerror}; choose another "
-            "with --port, or 0 for any that is free"
+            "with --port, or 0 for any free one"
         ) from None
     listener.listen(BACKLOG)
     return listener
 
 
 def _unix(path: Path) -> socket.socket:
-    """Bind a socket that only its owner may use; one that nobody listens on any more is replaced."""
+    """Bind a socket that only its owner can use; replace a socket without a listener."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _clear(path)
@@ -261,7 +263,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(facts.st_mode) or facts.st_uid != os.getuid():
-        raise UsageError(f"{path} is there already, and is no socket of yours")
+        raise UsageError(f"{path} exists already and is not your socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -275,7 +277,7 @@ def _clear(path: Path) -> None:
 
 
 def front_of(serving: Serving, port: int) -> Front:
-    """Return by which names the page is known, and how its cookie is called."""
+    """Return the names of the page and of its cookie."""
     scheme = "https" if serving.tls else "http"
     stated = serving.behind_proxy or serving.origin
     origins = set[str]() if stated is None else {stated}
@@ -289,7 +291,7 @@ def front_of(serving: Serving, port: int) -> Front:
             ipaddress.ip_address(it[4][0]).is_unspecified
             for it in _resolved_addresses(serving.host)
         ):
-            raise UsageError("say by which name browsers reach it: --origin https://NAME:PORT")
+            raise UsageError("give the origin that browsers use: --origin https://NAME:PORT")
         origins.add(f"{scheme}://{_name(serving.host)}:{port}")
     secure = serving.tls or (stated or "").startswith("https:")
     named = f"{COOKIE}-{port}"
@@ -313,12 +315,12 @@ def address_of(serving: Serving, port: int) -> str:
 
 
 def port_of(serving: Serving, listener: socket.socket) -> int:
-    """Return the port that is listened on; 0 for a Unix socket."""
+    """Return the listening port; 0 for a Unix socket."""
     return 0 if serving.socket is not None else int(listener.getsockname()[1])
 
 
 class Server(uvicorn.Server):
-    """A server that ends its streams when it is told to stop."""
+    """A server that ends its streams before it stops."""
 
     def __init__(self, config: uvicorn.Config, changes: Changes) -> None:
         super().__init__(config)
@@ -326,7 +328,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Take Ctrl-C and SIGTERM as the way to end: nothing is raised again afterwards."""
+        """Treat Ctrl-C and SIGTERM as a normal end: do not raise them again afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -339,12 +341,12 @@ class Server(uvicorn.Server):
                 signal.signal(one, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal: streams end, then requests, then the server."""
+        """Handle a signal: end the streams, then the requests, then the server."""
         self._changes.close()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
-        """End it from another thread."""
+        """Stop the server from another thread."""
         self._changes.close()
         self.should_exit = True
 

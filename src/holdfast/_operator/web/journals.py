@@ -16,16 +16,16 @@ from holdfast._stores.lookups import existing_row
 
 CLIPPED = "…clipped"
 VALUE_BYTES = 64 << 10
-"""Larger values are left out, unless they are asked for."""
+"""Larger values are omitted, unless requested."""
 ANSWER_BYTES = 8 << 20
-"""After so many bytes an answer ends, and says where to go on."""
+"""The size at which an answer ends and returns a cursor for the next one."""
 ENTRY_BYTES = 200
-"""Of what is beside the values."""
+"""The estimated size of an entry without its values."""
 READ_AT_ONCE, SOUGHT_AT_ONCE = 50, 2000
 
 
 def history(ask: Ask) -> response_models.HistoryTold:
-    """Show some entries of a journal; only that part of it is read."""
+    """Show some entries of a journal; only this part is read."""
     asked: request_models.HistoryQuery = ask.query
     last = existing_row(ask.store, asked.id).last_seq
     chosen: list[response_models.EntryData] = []
@@ -46,7 +46,7 @@ def history(ask: Ask) -> response_models.HistoryTold:
 
 
 def _following(store: Store, asked: request_models.HistoryQuery, last: int) -> Iterator[EntryView]:
-    """Yield the entries of a journal, read a part at a time."""
+    """Yield the entries of a journal, read in parts."""
     at = asked.after
     part = min(READ_AT_ONCE, asked.limit) if asked.step is None else SOUGHT_AT_ONCE
     while at < last:
@@ -58,7 +58,7 @@ def _following(store: Store, asked: request_models.HistoryQuery, last: int) -> I
 
 
 def entry_data(entry: EntryView, *, full: bool = False) -> response_models.EntryData:
-    """Return an entry as data, without values that are too large."""
+    """Return an entry as data, without large values."""
     body = {name: clipped(value, full=full) for name, value in entry.body.items()}
     return response_models.EntryData(
         entry.seq, entry.kind, entry.step, entry.attempt, entry.at, body
@@ -66,13 +66,13 @@ def entry_data(entry: EntryView, *, full: bool = False) -> response_models.Entry
 
 
 def size_of(data: response_models.EntryData) -> int:
-    """Return about how many bytes an entry has."""
+    """Return the approximate size of an entry."""
     parts = (len(bytes(it)) for it in data.body.values() if isinstance(it, msgspec.Raw))
     return sum(parts) + ENTRY_BYTES
 
 
 def clipped(value: Any, *, full: bool, limit: int = VALUE_BYTES) -> Any:
-    """Return a value as it is sent, or how many bytes it would have."""
+    """Return a value, or its size in bytes if it is too large."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = msgspec.json.encode(value)

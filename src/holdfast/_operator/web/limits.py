@@ -1,7 +1,7 @@
 """Limits of requests: size, rate and concurrency.
 
-A wrong token costs its sender time, more with each one; a right one is never made to wait for the
-wrong ones of others, so nobody can lock an operator out.
+A wrong token delays the answer, each further one longer. A valid token never waits because of wrong
+ones from elsewhere, so nobody can lock an operator out.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from holdfast._operator.web.http_responses import Problem
 BODY_MAX_BYTES = 1 << 20
 BODY_S = 10.0
 RATE_PER_S, BURST = 100.0, 400.0
-"""Requests of one visitor."""
+"""The request rate of one visitor."""
 KNOWN_MAX = 10_000
 HEAVY_EACH, HEAVY_WAITING = 2, 30
-"""Heavy reads of one visitor that are done at one time, and that may wait for their turn."""
+"""How many heavy reads of one visitor run at the same time, and how many may wait."""
 STREAMS_MAX, STREAMS_EACH = 200, 20
 WRONG_PER_S, WRONG_BURST = 2.0, 60.0
-"""Wrong tokens at sign-in, of one address; right ones are not counted."""
+"""Wrong tokens at sign-in from one address; valid ones are not counted."""
 FAILURE_DELAY_S, FAILURE_DELAY_MAX_S, FREE_FAILURES = 0.1, 5.0, 3
 FAILURE_MEMORY_S = 600.0
 ALL_FREE_FAILURES, ALL_PER_DOUBLING, ALL_HALVED_S = 100, 20, 60.0
-"""From so many failures of all addresses on, half as many a minute later, each costs time too."""
+"""The number of failures of all addresses above which each is delayed; the count halves every
+minute."""
 DELAYED_MAX = 50
-"""Refusals that wait at one time; beyond, they come at once, and say so."""
+"""How many delayed refusals may wait; further ones are sent at once, with 429."""
 
 
 async def body(receive: Receive, length: str | None) -> bytes:
-    """Return the whole body of a request, or refuse one that is too large."""
+    """Return the body of a request; refuse one that is too large."""
     if length is not None and (not length.isdigit() or int(length) > BODY_MAX_BYTES):
         raise too_large()
     try:
         async with asyncio.timeout(BODY_S):
             return await _body(receive)
     except TimeoutError:
-        raise Problem(408, "TooSlow", f"a body comes within {BODY_S:.0f} s") from None
+        raise Problem(408, "TooSlow", f"the body must arrive within {BODY_S:.0f} s") from None
 
 
 async def _body(receive: Receive) -> bytes:
@@ -62,11 +63,11 @@ async def _body(receive: Receive) -> bytes:
 
 def too_large() -> Problem:
     """Return the refusal of a body that is too large."""
-    return Problem(413, "TooLarge", f"a body has at most {BODY_MAX_BYTES:,} bytes")
+    return Problem(413, "TooLarge", f"the body must have at most {BODY_MAX_BYTES:,} bytes")
 
 
 class Rate:
-    """How often each visitor may ask: so many a second, and a burst."""
+    """The request rate of each visitor, with a burst."""
 
     def __init__(self, per_s: float | None = None, burst: float | None = None) -> None:
         self._per_s, self._burst = per_s or RATE_PER_S, burst or BURST
@@ -87,16 +88,17 @@ class Rate:
 
 
 class Failures:
-    """Wrong credentials, by where they come from, and the delay that they cost."""
+    """Wrong credentials by client address, and the delay of their refusals."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._lately = (0.0, time.monotonic())
-        """Those of all addresses together, fewer with time: somebody may have many addresses."""
+        """Failures of all addresses together, decreasing with time: an attacker may have many
+        addresses."""
         self._delayed = 0
 
     async def delay(self, address: str) -> None:
-        """Count a failure, and wait for as long as it costs."""
+        """Count a failure, and wait for its delay."""
         seconds = self.note(address)
         if self._delayed >= DELAYED_MAX:
             problem = Problem(429, "TooMany", "too many wrong credentials; wait a moment")
@@ -109,7 +111,7 @@ class Failures:
             self._delayed -= 1
 
     def note(self, address: str) -> float:
-        """Count a failure, and return the seconds that it costs."""
+        """Count a failure, and return its delay in seconds."""
         now_s = time.monotonic()
         count, at_s = self._counts.pop(address, (0, now_s))
         count = 1 if now_s - at_s > FAILURE_MEMORY_S else count + 1
@@ -129,19 +131,19 @@ class Failures:
         )
 
     def forget(self, address: str) -> None:
-        """Forget the failures of an address, when a right credential came from it."""
+        """Forget the failures of an address after a valid credential from it."""
         self._counts.pop(address, None)
 
 
 def _cost(count: int) -> float:
-    """Return the seconds that a failure costs, twice as many with each."""
+    """Return the delay of a failure in seconds; it doubles with each failure."""
     if count <= 0:
         return 0.0
     return min(FAILURE_DELAY_MAX_S, FAILURE_DELAY_S * float(1 << min(count - 1, 10)))
 
 
 class Turns:
-    """Heavy reads of each visitor, a few at one time; some more wait, and the rest is refused."""
+    """Limits the heavy reads of each visitor: a few run, some more wait, the rest are refused."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[asyncio.Semaphore, int]] = {}
@@ -151,7 +153,7 @@ class Turns:
         """Wait until it is this visitor's turn."""
         room, number = self._known.get(who) or (asyncio.Semaphore(HEAVY_EACH), 0)
         if number >= HEAVY_EACH + HEAVY_WAITING:
-            raise Problem(429, "TooMany", "too many reads at one time; wait for their answers")
+            raise Problem(429, "TooMany", "too many concurrent reads; wait for their answers")
         self._known[who] = (room, number + 1)
         try:
             async with room:
@@ -163,7 +165,7 @@ class Turns:
 
 
 class Streams:
-    """Streams that are open: so many in all, and so many of each visitor."""
+    """Limits the open streams: in total, and of each visitor."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()

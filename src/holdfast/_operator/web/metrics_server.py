@@ -1,17 +1,17 @@
 """The small HTTP servers of a worker: `GET /metrics` for Prometheus, and liveness and readiness.
 
-`GET /live` and `GET /ready` answer 200 or 503 with `{"live": true}` or `{"ready": false}`, and nothing
-else: they need no token, so they report nothing about runs. Paths are matched exactly.
+`GET /live` and `GET /ready` answer 200 or 503 with `{"live": true}` or `{"ready": false}`. They
+need no token, so they report nothing about runs. Paths are matched exactly.
 
 `GET /metrics` passes these checks, in this order:
 
     the Host is one of ours                                     else 421
     a bearer token of the store, whatever its role              else 401, later with each wrong one
-    no browser of another site has sent it                      else 403
-    the path is /metrics, as it was sent, and the method GET     else 404, 405
+    not sent by a browser of another site                       else 403
+    the path, as sent, is /metrics, and the method GET          else 404, 405
 
-It listens on this machine only, unless it speaks TLS itself or an https origin of a proxy is given.
-There is no switch that takes the token away.
+It listens on this machine only, unless it serves TLS itself or an https origin of a proxy is given.
+No option disables the token.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast.errors import StoreError, UsageError
 
 
 LOOK_S = 0.1
-"""How often it is looked whether it is to end, and whose time is over."""
+"""How often the server checks for its end and for expired connections."""
 
 
 class Background:
@@ -52,7 +52,7 @@ class Background:
 
     @property
     def bound(self) -> tuple[str, int]:
-        """The host and the port that it was given."""
+        """The bound host and port."""
         host, port = self._server.server_address[:2]
         return str(host), int(port)
 
@@ -70,14 +70,15 @@ class Background:
 
 
 CLIENT_TIMEOUT_S = 5.0
-"""For all of a request, from the first byte to the last, however it drips."""
+"""The time limit for a whole request, from the first byte to the last."""
 AT_ONCE = 32
-"""Connections that have not shown a token yet. For one more the oldest of them is closed: who has a
-token shows it at once, and is not refused because of others."""
+"""The limit of connections without a token. A further one closes the oldest of them: a client with
+a token sends it at once, and is not refused because of others."""
 DELAYED_MAX = 32
-"""Wrong tokens that are answered late at one time; more are answered at once."""
+"""How many wrong tokens are answered with a delay at the same time; further ones are answered at
+once."""
 DELAY_S, DELAY_MAX_S = 0.2, 5.0
-"""What a wrong token costs: more with each one, until a minute has passed without."""
+"""The delay of a wrong token; it grows with each, until a minute passes without one."""
 FORGET_S = 60.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -86,19 +87,20 @@ TokensOf = Callable[[], Tokens]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where figures are served."""
+    """The address of the metrics."""
 
     address: str
     tls_cert: str | None = None
     tls_key: str | None = None
     origin: str | None = None
-    """By which it is reached; one with https of a proxy, if it does not speak TLS itself."""
+    """The origin by which it is reached: the https origin of a proxy, if it does not serve TLS
+    itself."""
 
     def check(self) -> None:
-        """Refuse to serve in a way that would let others listen."""
+        """Refuse options that would expose the token to eavesdroppers."""
         host, port = parsed(self.address, "--metrics")
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise UsageError("--metrics-tls-cert and --metrics-tls-key belong together: say both")
+            raise UsageError("--metrics-tls-cert and --metrics-tls-key must be given together")
         for name in (self.tls_cert, self.tls_key):
             if name is not None and not os.access(name, os.R_OK):
                 raise UsageError(f"{name} cannot be read")
@@ -108,16 +110,18 @@ class Place(msgspec.Struct, frozen=True):
             return
         if self.tls_cert is None and self.origin is None:
             raise UsageError(
-                f"--metrics {self.address} can be reached from other machines, and without TLS others "
-                "could read the token. Say --metrics-tls-cert and --metrics-tls-key; or "
-                "--metrics-origin https://NAME, if a proxy of yours speaks TLS before it; or stay "
-                f"with 127.0.0.1:{port}"
+                f"other machines can reach --metrics {self.address}, and without TLS others "
+                "could read the token. Give --metrics-tls-cert and --metrics-tls-key; or "
+                "--metrics-origin https://NAME, if you run a proxy with TLS; or keep "
+                f"127.0.0.1:{port}"
             )
         if self.origin is None and ipaddress.ip_address(host).is_unspecified:
-            raise UsageError("say by which name it is reached: --metrics-origin https://NAME:PORT")
+            raise UsageError(
+                "give the origin by which it is reached: --metrics-origin https://NAME:PORT"
+            )
 
     def hosts(self, port: int) -> frozenset[str]:
-        """Return what a Host header may say."""
+        """Return the allowed values of the Host header."""
         host, _ = parsed(self.address, "--metrics")
         names = set[str]() if self.origin is None else {urlsplit(self.origin).netloc}
         if is_loopback(host):
@@ -128,24 +132,26 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
+    """Return whether an address is a loopback address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise UsageError(f"there is no address {host!r} here: {error.strerror}") from None
+        raise UsageError(f"{host!r} is not an address of this machine: {error.strerror}") from None
     return all(ipaddress.ip_address(it[4][0]).is_loopback for it in found)
 
 
 def _check_origin(origin: str) -> None:
     parts = urlsplit(origin)
     if parts.scheme != "https" or not parts.hostname or origin != f"https://{parts.netloc}":
-        raise UsageError(f"--metrics-origin is https://NAME or https://NAME:PORT, not {origin!r}")
+        raise UsageError(
+            f"--metrics-origin must be https://NAME or https://NAME:PORT, not {origin!r}"
+        )
     if parts.username is not None:
-        raise UsageError("--metrics-origin has no user in it")
+        raise UsageError("--metrics-origin must not contain a user name")
 
 
 class MetricsServer(Background):
-    """A small server in threads of its own: `with Scraping(place, text, tokens):`"""
+    """A small server in its own threads: `with MetricsServer(place, text, tokens):`"""
 
     def __init__(self, place: Place, text: Text, tokens: TokensOf) -> None:
         place.check()
@@ -161,7 +167,7 @@ class MetricsServer(Background):
 
     @property
     def url(self) -> str:
-        """Where it is read."""
+        """The URL of the metrics."""
         if self._place.origin is not None:
             return f"{self._place.origin}/metrics"
         host, port = self.bound
@@ -181,15 +187,15 @@ def _tls(place: Place) -> ssl.SSLContext:
 
 
 class Failures:
-    """Wrong tokens, by where they come from, and how long the next answer takes. A right one never
-    waits for those of others."""
+    """Wrong tokens by client address, and the delay of the next refusal. A valid token never waits
+    for those of others."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[int, float]] = {}
 
     def delay_s(self, address: str) -> float:
-        """Count one more, and return what it costs."""
+        """Count a wrong token, and return the delay of its refusal."""
         now_s = time.monotonic()
         with self._lock:
             kept = {who: it for who, it in self._seen.items() if now_s - it[1] < FORGET_S}
@@ -214,13 +220,14 @@ class _Server(ThreadingHTTPServer):
         self.delayed = threading.BoundedSemaphore(DELAYED_MAX)
         self._lock = threading.Lock()
         self._open: dict[Any, float] = {}
-        """Connections that are served, and when their time is over; the oldest first."""
+        """The open connections and their time limits; the oldest first."""
         self._unknown: dict[Any, socket.socket] = {}
-        """Those that have not shown a token, by their peer."""
+        """The connections that have not sent a token, by their peer."""
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread. If too many have shown no token, the oldest of them goes."""
+        """Answer in a thread. If too many connections have sent no token, close the oldest of
+        them."""
         with self._lock:
             while len(self._unknown) >= AT_ONCE:
                 _cut(self._unknown.pop(next(iter(self._unknown))))
@@ -229,15 +236,16 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def known(self, client_address: Any, more_s: float = 0.0) -> None:
-        """Note that a connection is not waited for any more: its token is right, or it is wrong; and
-        give it time for the answer."""
+        """Remove a connection from those without a checked token, and extend its time limit for the
+        answer."""
         with self._lock:
             request = self._unknown.pop(client_address, None)
             if request in self._open:
                 self._open[request] = time.monotonic() + more_s + CLIENT_TIMEOUT_S
 
     def late(self, client_address: Any, seconds: float) -> None:
-        """Let a wrong token wait, without a place."""
+        """Delay the refusal of a wrong token; the connection does not count as one without a
+        token."""
         self.known(client_address, seconds)
         if self.delayed.acquire(blocking=False):
             try:
@@ -246,7 +254,7 @@ class _Server(ThreadingHTTPServer):
                 self.delayed.release()
 
     def service_actions(self) -> None:
-        """Cut off those whose time is over."""
+        """Close the connections whose time limit has passed."""
         now_s = time.monotonic()
         with self._lock:
             for request in [it for it, until_s in self._open.items() if until_s < now_s]:
@@ -254,7 +262,7 @@ class _Server(ThreadingHTTPServer):
                 _cut(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Shake hands here, so that one who does not keeps nobody else waiting."""
+        """Do the TLS handshake in this thread, so that a slow client does not block the others."""
         raw = request
         try:
             request.settimeout(CLIENT_TIMEOUT_S)
@@ -287,11 +295,11 @@ class _Server(ThreadingHTTPServer):
         return request
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is no news."""
+        """Do not log a client that disconnects during a request."""
 
 
 def _cut(request: socket.socket) -> None:
-    """End a connection, whatever its thread waits for; the thread closes it."""
+    """Shut a connection down, even while its thread waits; the thread closes it."""
     with contextlib.suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
@@ -305,7 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
         return cast("_Server", self.server)
 
     def parse_request(self) -> bool:
-        """Check before the method is looked for, so that all methods are checked alike."""
+        """Check before the method is looked up, so that all methods are checked."""
         if not super().parse_request():
             return False
         refused = self._refused()
@@ -318,19 +326,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refused(self) -> tuple[int, str] | None:
         if self._all("Host") not in [[host] for host in self._own.hosts]:
-            return 421, "this server is not known by that name"
+            return 421, "the Host header does not name this server"
         if not self._has_token():
             delay_s = self._own.failures.delay_s(str(self.client_address[0]))
             self._own.late(self.client_address, delay_s)
-            return 401, "this needs a token: Authorization: Bearer"
+            return 401, "this requires a token: Authorization: Bearer"
         self._own.known(self.client_address)
         sites = self._all("Sec-Fetch-Site")
         if self._all("Origin") or any(site not in ("same-origin", "none") for site in sites):
             return 403, "another site has sent this"
         if self.requestline.split()[1] != "/metrics":  # As it was sent: `path` has been tidied up.
-            return 404, "there is no such path here"
+            return 404, "there is no such path"
         if self.command != "GET":
-            return 405, "this path knows GET only"
+            return 405, "this path allows GET only"
         return None
 
     def _has_token(self) -> bool:
@@ -341,7 +349,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return scheme.lower() == "bearer" and self._own.tokens().verify(secret) is not None
         except (StoreError, UsageError):
-            return False  # Who cannot be known is not let in.
+            return False  # An unreadable token file grants no access.
 
     def _all(self, name: str) -> list[str]:
         return self.headers.get_all(name) or []
@@ -368,7 +376,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """It is read every few seconds; that is no news."""
+        """Do not log requests, which arrive every few seconds."""
 
 
 # -- health -------------------------------------------------------------------------------------
@@ -380,7 +388,7 @@ Check = Callable[[], bool]
 
 
 class Health(Background):
-    """A small server in a thread of its own: `with Health(address, {"live": …}):`"""
+    """A small server in its own thread: `with Health(address, {"live": …}):`"""
 
     def __init__(self, address: str, checks: Mapping[str, Check]) -> None:
         host, port = parsed(address)
@@ -393,7 +401,7 @@ class Health(Background):
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that it was given."""
+        """The bound address and port."""
         host, port = self.bound
         return f"{host}:{port}"
 
@@ -411,7 +419,7 @@ class _HealthServer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is no news."""
+        """Do not log a client that disconnects during a request."""
 
 
 class _HealthHandler(BaseHTTPRequestHandler):
@@ -443,4 +451,4 @@ class _HealthHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Probes come every second; they are no news."""
+        """Do not log probes, which arrive every second."""

@@ -14,25 +14,25 @@ PATH = f"{API}/openapi.json"
 ERROR = "Error"
 _PLACE = "#/components/schemas/{name}"
 _REFUSALS = {
-    "400": "What was asked makes no sense; the message says why.",
+    "400": "The request is invalid; the message says why.",
     "401": "No valid token or session.",
-    "403": "The role is not enough, or another site has sent it.",
+    "403": "The role is not sufficient, or another site sent the request.",
     "404": "There is no such run, queue or schedule.",
-    "409": "It changed since it was looked at, was answered before, or concerns effects and is not "
+    "409": "The run has changed, was answered before, or the request concerns effects and is not "
     "confirmed (then `effects` lists them).",
     "410": "The run was deleted.",
-    "408": "The body did not come in time.",
+    "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not application/json.",
-    "421": "The server is not known by that name (Host).",
+    "421": "The Host header does not name this server.",
     "429": "Too many requests, streams or wrong credentials.",
-    "500": "The run is damaged (Corrupt), or something went wrong here.",
-    "503": "The store cannot be asked now.",
+    "500": "The run is damaged (Corrupt), or there was an internal error.",
+    "503": "The store is not available now.",
 }
 
 
 class ErrorTold(msgspec.Struct):
-    """What went wrong, by the name of its class."""
+    """An error, by the name of its class."""
 
     type: str
     message: str
@@ -41,7 +41,7 @@ class ErrorTold(msgspec.Struct):
 
 
 class Error(msgspec.Struct):
-    """An answer that tells an error."""
+    """The response for an error."""
 
     error: ErrorTold
     version: int = 1
@@ -65,7 +65,7 @@ def describe(routes: tuple[Route, ...]) -> dict[str, Any]:
         "info": {
             "title": "Holdfast",
             "version": "1",
-            "description": "Runs of a store: looking at them, and deciding about them.",
+            "description": "Read the runs of a store, and decide about them.",
         },
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": _SCHEMES},
@@ -79,8 +79,8 @@ _SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": "holdfast-PORT",
-        "description": "Of the page; every request needs the header X-Holdfast-CSRF too, with the `csrf` "
-        "that POST /api/v1/session has answered.",
+        "description": "For browsers. Every request also needs the header X-Holdfast-CSRF, with the `csrf` "
+        "from the answer of POST /api/v1/session.",
     },
 }
 

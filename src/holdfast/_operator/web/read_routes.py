@@ -48,14 +48,14 @@ from holdfast.errors import Corrupt, UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATE_BYTES = 2 << 20
-"""A larger state is left out, unless it is asked for."""
+"""A larger state is omitted, unless requested."""
 FRESH_S, SURVEY_S = 1.0, 2.0
-"""What is counted or looked for in all runs is not asked of the store more often than this."""
+"""How long counts and findings over all runs are cached."""
 EXPLAINED = frozenset({Status.HELD, Status.FAILED, Status.WAITING})
 
 
 ROUTES: list[Route] = []
-"""Of this module, as `reads` declares them."""
+"""The routes of this module, declared with `reads`."""
 
 
 def reads(
@@ -65,7 +65,8 @@ def reads(
     role: Role | None = Role.VIEWER,
     **more: Any,
 ) -> Callable[[F], F]:
-    """Make a GET route of a function: its docstring is the summary, what it returns is the answer."""
+    """Make a GET route of a function: its docstring is the summary, its return type the response
+    model."""
 
     def add(function: F) -> F:
         answer = get_type_hints(function)["return"]
@@ -77,18 +78,18 @@ def reads(
     return add
 
 
-# -- who and where -----------------------------------------------------------------------------
+# -- server and visitor ------------------------------------------------------------------------
 
 
 @reads("/health", role=None)
 def health(_: Ask) -> response_models.Health:
-    """Say that the server answers."""
+    """Report that the server answers."""
     return response_models.Health()
 
 
 @reads("me")
 def me(ask: Ask) -> response_models.Me:
-    """Say who asks, and what of."""
+    """Show the visitor and the store."""
     session, token = ask.session, ask.visitor.token
     until = token.expires_at
     if session is not None:
@@ -105,7 +106,7 @@ def me(ask: Ask) -> response_models.Me:
 
 @reads("/metrics", kind="text")
 def metrics(ask: Ask) -> str:
-    """Return the store's figures as Prometheus reads them."""
+    """Return the store's metrics in the text format of Prometheus."""
     from holdfast._operator.read.store_metrics import store_metrics
 
     return ask.site.fresh("metrics", FRESH_S, lambda: store_metrics(ask.store))
@@ -144,7 +145,7 @@ def _statuses(names: list[str]) -> list[Status] | None:
         return [Status(name) for name in names] or None
     except ValueError:
         known = ", ".join(Status)
-        raise UsageError(f"status={', '.join(names)[:80]!r}: of {known}") from None
+        raise UsageError(f"status={', '.join(names)[:80]!r}: must be one of {known}") from None
 
 
 def _tag(text: str | None) -> tuple[str, str] | None:
@@ -152,7 +153,7 @@ def _tag(text: str | None) -> tuple[str, str] | None:
         return None
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"tag is NAME=VALUE, not {text[:80]!r}")
+        raise UsageError(f"tag must be NAME=VALUE, not {text[:80]!r}")
     return name, value
 
 
@@ -164,9 +165,7 @@ def _counted(store: Store) -> dict[str, int] | None:
     try:
         states = queue_views.queues(store)
     except Corrupt:
-        return (
-            None  # The list can be read all the same; `fleet` and `findings` say what is damaged.
-        )
+        return None  # The list is readable anyway; `fleet` and `findings` report the damage.
     names = ("ready", "delayed", "running", "abandoned", "failed", "held", "quarantined")
     return {name: sum(getattr(state, name) for state in states) for name in names}
 
@@ -210,7 +209,8 @@ def run(ask: Ask) -> response_models.Run:
 
 
 def _is_left(store: Store, row: RunRow) -> bool:
-    """Return whether a run is to go on, and nobody has it: its process has died, or none has come."""
+    """Return whether a run is due and has no live owner: its process died, or none has claimed
+    it."""
     if row.status not in CLAIMABLE:
         return False
     return row.owner is None or store.owner_is_dead(row.owner)
@@ -266,7 +266,7 @@ def state_diff(ask: Ask) -> response_models.StateDiff:
 
 @reads("run/preview-resume", request_models.RunQuery, heavy=True)
 def preview_resume(ask: Ask) -> response_models.ResumePreviewTold:
-    """Explain what a run would find if it went on now, as far as the journal alone can tell."""
+    """Preview a resume, as far as the journal alone allows."""
     row = existing_row(ask.store, ask.query.id)
     past = resume_preview.replayed_history(ask.store, row)
     preview = resume_preview.preview_resume(ask.store, row, past, None)
@@ -275,14 +275,14 @@ def preview_resume(ask: Ask) -> response_models.ResumePreviewTold:
 
 @reads("run/preview-rollback", request_models.RollbackQuery, heavy=True)
 def preview_rollback(ask: Ask) -> response_models.RollbackPreviewTold:
-    """Return what a rollback would do."""
+    """Preview a rollback."""
     preview = rollback_views.preview_rollback(ask.store, ask.query.id, ask.query.to)
     return response_models.RollbackPreviewTold(preview=preview)
 
 
 @reads("run/preview-fork", request_models.ForkQuery, heavy=True)
 def preview_fork(ask: Ask) -> response_models.ForkPreviewTold:
-    """Say which effects a fork would repeat."""
+    """Preview a fork: which effects it may repeat."""
     asked: request_models.ForkQuery = ask.query
     preview = forks.preview_fork(
         ask.store, asked.id, asked.new_run_id, before=asked.before, actor=ask.actor
@@ -295,7 +295,7 @@ def preview_fork(ask: Ask) -> response_models.ForkPreviewTold:
 
 @reads("pending", request_models.PendingQuery, heavy=True)
 def pending(ask: Ask) -> response_models.Pending:
-    """Show what waits for a person."""
+    """List decisions that wait for a person."""
     asked: request_models.PendingQuery = ask.query
     bad: list[question_views.Unreadable] = []
     asking = question_views.questions(
@@ -310,7 +310,7 @@ def pending(ask: Ask) -> response_models.Pending:
 
 @reads("fleet")
 def fleet(ask: Ask) -> response_models.Fleet:
-    """Show who works, on what."""
+    """Show workers, queues and schedules."""
     told = response_models.Fleet(workers=None, queues=None, schedules=None, troubles=[])
     parts = {
         "workers": queue_views.workers,
@@ -327,7 +327,7 @@ def fleet(ask: Ask) -> response_models.Fleet:
 
 @reads("findings", heavy=True)
 def findings(ask: Ask) -> response_models.Findings:
-    """Show what the watchdog finds now."""
+    """List the current findings of the watchdog."""
     told, found = ask.site.fresh("findings", SURVEY_S, lambda: doctor.checkup(ask.store))
     return response_models.Findings(
         findings=found,
@@ -339,7 +339,7 @@ def findings(ask: Ask) -> response_models.Findings:
 
 @reads("trends", request_models.TrendsQuery)
 def trends(ask: Ask) -> response_models.TrendsTold:
-    """Show what was measured over time."""
+    """Show measures over time."""
     asked: request_models.TrendsQuery = ask.query
     return response_models.TrendsTold(
         trends=trending.trends(ask.store, since=asked.since, flow=asked.flow)

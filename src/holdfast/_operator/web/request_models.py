@@ -1,5 +1,6 @@
-"""Request models: query parameters, and the body of a sign-in. Bodies of actions are made of their
-declarations. The description of the API is generated from these structs; unknown fields are refused."""
+"""Request models: query parameters, and the body of a sign-in. Bodies of actions are generated from
+their declarations. The OpenAPI description is generated from these structs; unknown fields are
+refused."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """Parameters of a query, or a body."""
+    """Query parameters or a body."""
 
 
 class RunsQuery(Asked):
-    """Which runs; every filter is one of this list."""
+    """Filters of the list of runs; all must match."""
 
     status: list[Text] = []
     flow: Text | None = None
@@ -32,31 +33,31 @@ class RunsQuery(Asked):
     parent: Text | None = None
     finding: Text | None = None
     older_than: Text | None = None
-    """Not changed for so long: 30s, 10m, 2h, 7d."""
+    """Not changed for this long: 30s, 10m, 2h, 7d."""
     search: Text | None = None
-    """Stands somewhere in the run id."""
+    """A part of the run id."""
     limit: Limit = 50
     before: Number | None = None
-    """The `next` of the page before."""
+    """The `next` of the previous page."""
 
 
 class RunQuery(Asked):
-    """Which run."""
+    """A run."""
 
     id: Id
 
 
 class WholeQuery(Asked):
-    """Which run, and whether large values are shown whole."""
+    """A run, and whether large values are shown in full."""
 
     id: Id
     full: bool = False
     steps: Annotated[int, Meta(ge=1, le=2000)] = 200
-    """How many of the last steps."""
+    """The number of steps, counted from the last."""
 
 
 class StepsQuery(Asked):
-    """Which steps of a run, by their place."""
+    """A range of a run's steps."""
 
     id: Id
     after: Number = 0
@@ -64,25 +65,25 @@ class StepsQuery(Asked):
 
 
 class HistoryQuery(Asked):
-    """Which entries of a journal."""
+    """A range of a journal's entries."""
 
     id: Id
     after: Number = 0
     limit: Limit = 200
     step: Text | None = None
     full: bool = False
-    """Whether values over 64 KiB are shown whole."""
+    """Whether values over 64 KiB are shown in full."""
 
 
 class HistoryStreamQuery(Asked):
-    """From which entry on; the header Last-Event-ID comes first."""
+    """The entry after which to begin; the header Last-Event-ID takes precedence."""
 
     id: Id
     after: Number = 0
 
 
 class StateQuery(Asked):
-    """Which snapshot; without `seq` the newest."""
+    """A snapshot; without `seq` the newest."""
 
     id: Id
     seq: Number | None = None
@@ -91,7 +92,7 @@ class StateQuery(Asked):
 
 
 class StateDiffQuery(Asked):
-    """Between which snapshots."""
+    """Two snapshots."""
 
     id: Id
     from_: Number = msgspec.field(name="from")
@@ -100,14 +101,14 @@ class StateDiffQuery(Asked):
 
 
 class RollbackQuery(Asked):
-    """Of which run, and down to which step."""
+    """A run, and the step down to which it is rolled back."""
 
     id: Id
     to: Text | None = None
 
 
 class ForkQuery(Asked):
-    """Of which run, before which step."""
+    """A run, and the step before which it is forked."""
 
     id: Id
     before: Text
@@ -115,28 +116,28 @@ class ForkQuery(Asked):
 
 
 class PendingQuery(Asked):
-    """Whose questions, and how many."""
+    """The person, and the number of questions."""
 
     to: Text | None = None
     limit: Limit = 100
 
 
 class AuditQuery(Asked):
-    """How many."""
+    """The number of records."""
 
     limit: Limit = 100
 
 
 class TrendsQuery(Asked):
-    """How far back, and of which flow."""
+    """A period and a flow."""
 
     since: Text = DAY
-    """How long ago it begins: 1h, 7d."""
+    """The length of the period: 1h, 7d."""
     flow: Text | None = None
 
 
 class NameQuery(Asked):
-    """Which one, by its name."""
+    """An object, by its name."""
 
     name: Id
 

@@ -1,5 +1,5 @@
-"""Response models. The description of the API is generated from these structs; they hold the views of
-the read model, which the command line shows too."""
+"""Response models. The OpenAPI description is generated from these structs. They contain the views
+of the read model, which the command line shows too."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ from holdfast._stores.audit_log import AuditView
 
 
 class Told(msgspec.Struct):
-    """An answer; `version` is that of its shape."""
+    """A response; `version` is the version of its format."""
 
     version: int = 1
 
 
 class Health(msgspec.Struct):
-    """That the server answers; nothing else is said to somebody unknown."""
+    """Reports that the server answers; nothing else is shown without a credential."""
 
     ok: bool = True
 
 
 class StorePlace(msgspec.Struct):
-    """Where runs are kept."""
+    """The address of the store."""
 
     url: str
     namespace: str
 
 
 class Me(Told, kw_only=True):
-    """Who asks, and what of."""
+    """The visitor and the store."""
 
     actor: str
     role: str
     expires_at: dt.datetime
     store: StorePlace
     warning: str | None
-    """Which acknowledged commits the store has lost, if it has."""
+    """The acknowledged commits that the store has lost, if any."""
     now: dt.datetime
 
 
 class Runs(Told, kw_only=True):
-    """A page of the list. With `next` there may be more, also if this page is not full."""
+    """A page of the list. With `next` there may be more runs, even if this page is not full."""
 
     runs: list[RunSummary]
     next: str | None
@@ -68,7 +68,7 @@ class Runs(Told, kw_only=True):
 
 
 class Run(Told, kw_only=True):
-    """A run, and what a person needs to decide about it."""
+    """A run, with the data for a decision about it."""
 
     run: RunView
     steps_total: int
@@ -98,7 +98,7 @@ class EntryData(msgspec.Struct):
     attempt: int
     at: dt.datetime
     body: dict[str, Any]
-    """What the entry says. A value that is too large is `{"…clipped": bytes}`."""
+    """The content of the entry. A large value is replaced by `{"…clipped": bytes}`."""
 
 
 class HistoryTold(Told, kw_only=True):
@@ -106,7 +106,7 @@ class HistoryTold(Told, kw_only=True):
 
     entries: list[EntryData]
     next: int | None
-    """What `after` is for the next page; None at the end."""
+    """The `after` of the next page; null at the end."""
     last: int
     """The number of the last entry."""
 
@@ -124,117 +124,118 @@ class Snapshots(Told, kw_only=True):
 
 
 class State(Told, kw_only=True):
-    """The state that a snapshot has."""
+    """The state of a snapshot."""
 
     state: StateView
 
 
 class StateDiff(Told, kw_only=True):
-    """What changed between two snapshots."""
+    """The differences between two snapshots."""
 
     before: SnapshotView
     after: SnapshotView
     differences: list[Difference]
     cut: bool
-    """Whether there are more than are listed."""
+    """Whether there are more differences than listed."""
 
 
 class ResumePreviewTold(Told, kw_only=True):
-    """What a run would find if it went on now."""
+    """The preview of a resume."""
 
     preview: ResumePreview
 
 
 class RollbackPreviewTold(Told, kw_only=True):
-    """What a rollback would do."""
+    """The preview of a rollback."""
 
     preview: RollbackPreview
 
 
 class ForkPreviewTold(Told, kw_only=True):
-    """What a fork would repeat."""
+    """The preview of a fork."""
 
     preview: ForkPreview
 
 
 class Pending(Told, kw_only=True):
-    """What waits for a person."""
+    """Decisions that wait for a person."""
 
     questions: list[QuestionView]
     doubts: list[DoubtView]
     troubles: list[Unreadable]
-    """Runs that may wait for somebody, and are damaged."""
+    """Damaged runs, which may wait for a person too."""
     held: list[Cause]
-    """What holds runs, each cause once; of the newest runs that are held."""
+    """The causes of held runs, each once; for the newest held runs."""
 
 
 class Fleet(Told, kw_only=True):
-    """Who works, on what."""
+    """Workers, queues and schedules."""
 
     workers: list[WorkerView] | None
     queues: list[QueueView] | None
     schedules: list[ScheduleView] | None
-    """Null is what could not be read."""
+    """Null if it could not be read."""
     troubles: list[str]
-    """What of this could not be read, and why."""
+    """The parts that could not be read, and why."""
 
 
 class Findings(Told, kw_only=True):
-    """What the watchdog finds now."""
+    """The current findings of the watchdog."""
 
     findings: list[Finding]
     looked_at: int
     complete: bool
-    """Whether all open and failed runs were looked at; else the newest."""
+    """Whether all open and failed runs were examined; otherwise only the newest."""
     troubles: list[str]
-    """What is wrong with the store as a whole."""
+    """Problems of the store as a whole."""
 
 
 class TrendsTold(Told, kw_only=True):
-    """What was measured over time."""
+    """Measures over time."""
 
     trends: Trends
 
 
 class Audit(Told, kw_only=True):
-    """Who changed what belongs to no run, the newest first."""
+    """Changes of objects that belong to no run, newest first."""
 
     audit: list[AuditView]
 
 
 class SignedIn(Told, kw_only=True):
-    """Who is signed in."""
+    """The signed-in visitor."""
 
     actor: str
     role: str
     csrf: str
-    """The second secret: sent back as X-Holdfast-CSRF with every request. It is told only here."""
+    """The second secret: send it as X-Holdfast-CSRF with every request. It is returned only
+    here."""
 
 
 class SignedOut(Told, kw_only=True):
-    """That the session has ended."""
+    """Confirms that the session has ended."""
 
     ok: bool = True
 
 
 class Acted(Told, kw_only=True):
-    """What a decision did, and what happens next."""
+    """The result of a decision, and the next actions."""
 
     run_id: str
     status: str
     did: str
     recorded: bool = True
-    """False: a live process has the run and was asked, or there was nothing to do."""
+    """False: a live process owns the run and was notified, or there was nothing to do."""
     goes_on: bool = False
     """Whether the run waits for a process that has its flow."""
     freed: tuple[str, ...] = ()
-    """Other runs that waited for this."""
+    """Other runs that this freed."""
     effects: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
 
 
 class Forked(Told, kw_only=True):
-    """The fork that was made."""
+    """The new fork."""
 
     run_id: str
     did: str
@@ -243,22 +244,22 @@ class Forked(Told, kw_only=True):
     repeats: tuple[str, ...]
     created: bool
     input_checked: bool | None = None
-    """False: an input was given, and was not checked against the flow's code; null: none was given."""
+    """False: the given input was not checked against the flow's code; null: no input was given."""
 
 
 class ResumedAll(Told, kw_only=True):
-    """What became of each run."""
+    """The outcome for each run."""
 
     resumed: list[Resumed]
 
 
 class QueueTold(Told, kw_only=True):
-    """A queue as it is now."""
+    """The current state of a queue."""
 
     queue: QueueView
 
 
 class ScheduleTold(Told, kw_only=True):
-    """A schedule as it is now."""
+    """The current state of a schedule."""
 
     schedule: ScheduleView

@@ -1,8 +1,8 @@
 """The table of routes: path, role, request and response of each. The gate, the router and the
-description of the API are all made from it.
+OpenAPI description are generated from it.
 
-A route has an exact path. Ids are never part of it, since they may hold anything: they stand in the
-query.
+A route has an exact path. Ids are in the query, never in the path, because they may contain any
+character.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What all requests share."""
+    """The state that all requests share."""
 
     store: Store
     tokens: Tokens
@@ -43,13 +43,14 @@ class Site(msgspec.Struct, frozen=True):
     wrong: Rate
     """Wrong tokens at sign-in."""
     four_eyes: str | None = None
-    """The tag of a run that names who started it, and who therefore may not approve what it asks."""
+    """The tag of a run that names who started it; that actor may not approve."""
     kept: dict[str, tuple[float, Any]] = {}
-    """What was asked of the store for all, and when."""
+    """Cached results of the store, with their times."""
     asking: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def fresh(self, name: str, seconds: float, ask: Callable[[], T]) -> T:
-        """Return what is asked once for many requests, while it is not older than this."""
+        """Return a cached result that is not older than this; otherwise compute it, once for all
+        requests."""
         with self.asking:
             known = self.kept.get(name)
             if known is None or time.monotonic() - known[0] > seconds:
@@ -59,7 +60,7 @@ class Site(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct):
-    """One request, checked and read."""
+    """A checked and parsed request."""
 
     site: Site
     who: Visitor | None
@@ -67,41 +68,41 @@ class Ask(msgspec.Struct):
     query: Any
     body: Any = None
     etag: str | None = None
-    """What If-Match says."""
+    """The value of If-Match."""
     last_event: int | None = None
-    """What Last-Event-ID says."""
+    """The value of Last-Event-ID."""
     cookies: list[str] = []
     """Headers that set cookies, written by the route."""
 
     @property
     def store(self) -> Store:
-        """The store that is asked."""
+        """The store of the request."""
         return self.site.store
 
     @property
     def visitor(self) -> Visitor:
-        """Who asks."""
+        """The sender of the request."""
         assert self.who is not None
         return self.who
 
     @property
     def actor(self) -> str:
-        """Who decides, for the entry."""
+        """The actor to record in the journal."""
         return self.visitor.actor
 
     @property
     def session(self) -> Session | None:
-        """The session, if a browser asks."""
+        """The session, if a browser sent the request."""
         return self.visitor.session
 
     @property
     def ended(self) -> bool:
-        """Whether the session was ended since it was asked."""
+        """Whether the session has ended since the request began."""
         return self.session is not None and self.session.over
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One method of one path. `perform` may block; it is called in a thread."""
+    """One method of one path. `perform` may block; it runs in a thread."""
 
     method: str
     path: str
@@ -114,14 +115,14 @@ class Route(msgspec.Struct, frozen=True):
     sees: bool = False
     """Whether it needs `If-Match`: the version of the run that the decision was made on."""
     kind: str = "json"
-    """What it answers: json, stream or text."""
+    """The type of its response: json, stream or text."""
     signs_in: bool = False
     heavy: bool = False
-    """Whether it may read much: a visitor has few of these at one time."""
+    """Whether it may read much data: a visitor can run only a few of these at the same time."""
 
     @property
     def door(self) -> Door:
-        """What the gate knows of it."""
+        """The properties that the gate checks."""
         return Door(self.role, signs_in=self.signs_in)
 
 
@@ -136,7 +137,7 @@ def query_of(route: Route, text: bytes) -> msgspec.Struct:
             errors="strict",
         )
     except ValueError:
-        raise Problem(400, "UsageError", "the query of the address is not readable") from None
+        raise Problem(400, "UsageError", "the query string cannot be parsed") from None
     lists = {
         field.encode_name
         for field in msgspec.structs.fields(route.query)
@@ -153,7 +154,7 @@ def query_of(route: Route, text: bytes) -> msgspec.Struct:
     try:
         return msgspec.convert(given, route.query, strict=False)
     except msgspec.MsgspecError as error:
-        raise Problem(400, "UsageError", f"the query is not as it should be: {error}") from None
+        raise Problem(400, "UsageError", f"the query is invalid: {error}") from None
 
 
 def body_of(route: Route, text: bytes) -> msgspec.Struct | None:
@@ -163,4 +164,4 @@ def body_of(route: Route, text: bytes) -> msgspec.Struct | None:
     try:
         return msgspec.json.decode(text or b"{}", type=route.body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "UsageError", f"the body is not as it should be: {error}") from None
+        raise Problem(400, "UsageError", f"the body is invalid: {error}") from None

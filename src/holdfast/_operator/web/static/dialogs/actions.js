@@ -1,7 +1,7 @@
-// What a person can do with a run: the bar of buttons, and the dialog behind each.
+// The actions of a person on a run: the bar of buttons, and the dialog of each.
 //
-// Every action carries what was seen (`If-Match`). If the run changed since, the server refuses it,
-// and the dialog says what is different now. Nothing is sent again by itself.
+// Every action sends the version of the run that was seen (`If-Match`). If the run has changed, the
+// server refuses the action and the dialog shows the changes. Nothing is resent automatically.
 // @ts-check
 
 import { act, get } from "../lib/api.js";
@@ -20,7 +20,7 @@ const OPEN = new Set(["queued", "running", "waiting", "held"]);
 const LIVE = new Set(["queued", "running", "waiting"]);
 const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
 
-/** Name, whether it can be done now, the dialog, and how the button looks.
+/** The name, whether it is possible now, the dialog, and the style of the button.
  *  @type {[name: string, fits: (run: RunView) => boolean, open: (context: Context) => any, looks: (run: RunView) => string][]} */
 const ACTIONS = [
   ["Settle", (run) => run.held_reason === "in_doubt", settleDoubt, () => "primary"],
@@ -43,8 +43,8 @@ function freed(run) {
   return run.status === "held" && run.held_reason !== "in_doubt";
 }
 
-/** The buttons for a run, as a node. `bar.update(run, etag)` shows another state of it and keeps the
- *  focus. `changed` is called after something was done, and when somebody was quicker.
+/** The buttons for a run, as a node. `bar.update(run, etag)` shows another state of it and keeps
+ *  the focus. `changed` is called after an action, and after a conflict.
  *  @param {RunView} run
  *  @param {string} etag
  *  @param {{ changed?: () => any }} [options] */
@@ -65,7 +65,7 @@ export function actionBar(run, etag, { changed = () => location.reload() } = {})
   const draw = () => {
     if (now.role === null) return;
     if (now.role === "viewer") {
-      return clear(bar, el("p", { class: "faint" }, "You may look at runs (viewer), not act on them."));
+      return clear(bar, el("p", { class: "faint" }, "Your role (viewer) cannot act on runs."));
     }
     const fits = ACTIONS.filter(([, when]) => when(now.run)).map(([name, , , looks]) => {
       const button = /** @type {HTMLButtonElement} */ (buttons.get(name));
@@ -90,7 +90,7 @@ export function actionBar(run, etag, { changed = () => location.reload() } = {})
   return Object.assign(bar, { update });
 }
 
-// -- going on and stopping ----------------------------------------------------------------------
+// -- resuming and stopping ----------------------------------------------------------------------
 
 /** @param {Context} context */
 function settleDoubt(context) {
@@ -101,7 +101,7 @@ function settleDoubt(context) {
 function pause(context) {
   decide({
     title: "Pause the run",
-    about: [named(context.run), told("What is executing at this moment comes to its end. Then the run is held until somebody resumes it.")],
+    about: [named(context.run), told("A step that is executing now finishes. Then the run is held until somebody resumes it.")],
     fields: [reason()],
     button: "Pause",
     send: (values) => sender(context, "run/pause")({ reason: values.reason ?? "" }),
@@ -116,20 +116,20 @@ function cancel(context) {
   const about = told(
     "It stops at its next step, and cannot be resumed.",
     openChildren(run),
-    stay.length ? "What it did stays as it is:" : "It has done nothing outside so far.",
+    stay.length ? "Its effects are not undone:" : "It has no effects so far.",
   );
   decide({
     title: "Cancel the run",
     about: [named(run), about, stay.length ? effectList(stay, "Effects that stay") : null],
     fields: [reason()],
-    button: "Cancel the run for good",
+    button: "Cancel the run",
     danger: true,
     send: (values) => sender(context, "run/cancel")({ reason: values.reason ?? "" }),
     conflict: conflicts(context),
   });
 }
 
-/** Which of the runs that it called go down with it: those that have not ended.
+/** The child runs that are cancelled with it: those that have not ended.
  *  @param {RunView} run */
 function openChildren(run) {
   const open = (run.children ?? []).filter((child) => OPEN.has(child.status)).length;
@@ -144,7 +144,7 @@ function happened(run) {
     .map((step) => ({ step: step.key, means: words(step.status) }));
 }
 
-// -- going back ---------------------------------------------------------------------------------
+// -- rollback and fork --------------------------------------------------------------------------
 
 /** @param {Context} context */
 function rollback(context) {
@@ -152,12 +152,12 @@ function rollback(context) {
   const keys = (run.steps ?? []).filter((step) => !step.superseded).map((step) => step.key);
   decide({
     title: "Roll the run back",
-    about: [named(run), told("Its effects are undone, the last one first, by the undo that the code declares. First you see the plan.")],
+    about: [named(run), told("Its effects are undone in reverse order, by the undo functions of the code. First you see the plan.")],
     fields: [
       fields.text({
         name: "to",
         label: "Back to the step",
-        help: "That step stays done. The run is then held (paused) until somebody resumes it, and executes what comes after the step anew. Left empty: all of the run is undone.",
+        help: "That step stays done. The run is then held (paused); when resumed, it executes the later steps again. Left empty: the whole run is undone.",
         list: keys,
         mono: true,
       }),
@@ -178,16 +178,16 @@ function rollback(context) {
  */
 function planned(context, plan, body) {
   const notes = [
-    plan.effects.length ? null : "No effect is to be undone.",
+    plan.effects.length ? null : "No effect has to be undone.",
     plan.to ? "Then the run is held (paused) until somebody resumes it." : null,
     ...plan.stopped.map((id) => `Run ${id}, which it started, has not ended: it is cancelled.`),
     ...plan.children.map((id) => `Run ${id}, which it started, is not rolled back with it.`),
-    ...plan.forks.map((id) => `Run ${id} was forked from it and stands on what is undone: it is left as it is.`),
+    ...plan.forks.map((id) => `Run ${id} was forked from it and uses outcomes that are undone: it is not changed.`),
     plan.elsewhere ? `${plan.elsewhere}; rolled back in both stores, it is undone twice.` : null,
-    plan.confirm ? "Something of this cannot be undone, or might be undone twice. Confirm only if that is meant." : null,
+    plan.confirm ? "Some effects cannot be undone, or might be undone twice. Confirm only if you accept that." : null,
   ];
   return confirmation({
-    title: plan.to ? `Roll back to ${plan.to}?` : "Roll all of it back?",
+    title: plan.to ? `Roll back to ${plan.to}?` : "Roll the whole run back?",
     about: told(...notes),
     effects: plan.effects,
     button: plan.confirm ? "Roll back, and leave the rest" : "Roll back",
@@ -204,19 +204,19 @@ function fork(context) {
   const names = run.input && typeof run.input === "object" ? Object.keys(run.input) : [];
   decide({
     title: "Fork the run",
-    about: [named(run), told("A new run that has everything before one step, and executes the rest itself. This run stays as it is.")],
+    about: [named(run), told("A new run that takes over the outcomes before one step, and executes the later steps itself. This run is not changed.")],
     fields: [
       fields.text({ name: "new_run_id", label: "Id of the new run", value: `${run.run_id}-fork`, required: true, mono: true }),
-      fields.text({ name: "before", label: "First step of its own", value: last, list: steps.map((step) => step.key), required: true, mono: true }),
+      fields.text({ name: "before", label: "First step to execute", value: last, list: steps.map((step) => step.key), required: true, mono: true }),
       fields.json({
         name: "input",
         label: "Changed input",
-        help: names.length ? `Only what is to be different. It has: ${names.join(", ")}.` : "It has no input that could be changed.",
+        help: names.length ? `Only the changed fields. The fields are: ${names.join(", ")}.` : "It has no input that can be changed.",
         object: true,
         rows: 3,
       }),
     ],
-    button: "Show what it would repeat",
+    button: "Show effects it may repeat",
     send: async (body) => {
       const { preview: plan } = await get("run/preview-fork", { id: run.run_id, before: body.before, new_run_id: body.new_run_id });
       return repeats(context, plan.effects, /** @type {Fork} */ (body));
@@ -235,8 +235,8 @@ function repeats(context, effects, body) {
     title: `Fork before ${body.before}?`,
     about: told(
       effects.length
-        ? "These effects of this run may be executed again by the fork, under new keys. The other side takes them for new."
-        : "No effect is executed again. It is queued for a worker; a block of a script goes on when that script is run with the new id.",
+        ? "The fork may execute these effects again, under new keys. The receiver treats them as new."
+        : "No effect is executed again. The fork is queued for a worker; a block of a script continues when that script runs with the new id.",
     ),
     effects,
     button: effects.length ? "Fork, and repeat them" : "Fork",
@@ -256,7 +256,7 @@ function repeats(context, effects, body) {
 function setBudget(context) {
   const { budget, run_id: id } = context.run;
   if (budget === null) return;
-  // A limit below what is spent would hold the run again at once: no less than that is offered.
+  // A limit below the amount spent would hold the run again at once, so it is not offered.
   /**
    * @param {string} name
    * @param {string} label
@@ -274,8 +274,8 @@ function setBudget(context) {
     title: "Set the budget",
     about: [
       named(context.run),
-      told("A limit is the whole, with what is spent already. Runs that are held for it go on."),
-      budget.root === id ? null : told(`The budget is that of run ${budget.root}.`),
+      told("A limit is a total and includes the amount already spent. Runs held for the budget continue."),
+      budget.root === id ? null : told(`The budget belongs to run ${budget.root}.`),
     ],
     fields: [
       of("usd", "Dollars", money(budget.spent_usd), budget.usd, false, budget.spent_usd),
@@ -298,11 +298,11 @@ function setBudget(context) {
 function signal(context) {
   const { run } = context;
   const waits = /^signal (.+)$/.exec(run.waiting_for ?? "")?.[1] ?? "";
-  // Made once: the same click twice, or a repeated request, is the same signal.
+  // Created once: a second click, or a repeated request, sends the same signal.
   const signal_id = crypto.randomUUID();
   decide({
     title: "Send a signal",
-    about: [named(run), told("It is kept until the run takes it.")],
+    about: [named(run), told("It is kept until the run receives it.")],
     fields: [
       fields.text({ name: "name", label: "Name", value: waits, required: true, mono: true }),
       fields.json({ name: "value", label: "Value", help: 'As JSON, such as "go"; left empty it is null.', rows: 3 }),

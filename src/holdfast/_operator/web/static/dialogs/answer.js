@@ -1,5 +1,5 @@
-// What runs ask people: questions, answered by the field that fits them, and approvals, which show
-// the exact stored arguments and bring their digest back.
+// Questions and approvals of runs. A question has a field for its type of answer; an approval shows
+// the exact stored arguments and sends their digest.
 // @ts-check
 
 import { ApiError, act, get } from "../lib/api.js";
@@ -11,7 +11,7 @@ import { written } from "../lib/numbers.js";
 
 /** @import { QuestionView } from "../lib/api-types.js" */
 
-/** Identify a question: the same one asked again has another number.
+/** The key of a question: a question that is asked again has another number.
  *  @param {QuestionView} question */
 export function keyOf(question) {
   return JSON.stringify([question.kind, question.run_id, question.name, question.number, question.digest]);
@@ -30,7 +30,7 @@ export function questionCard(question, { changed = () => location.reload(), mayA
     refusals(question),
     isApproval ? sealed(question) : null,
   );
-  if (!mayAct) card.append(el("footer", null, el("span", { class: "faint" }, "You may look (viewer).")));
+  if (!mayAct) card.append(el("footer", null, el("span", { class: "faint" }, "Read only (viewer).")));
   else card.append(isApproval ? approving(question, changed) : answering(question, changed));
   return card;
 }
@@ -47,7 +47,7 @@ function head(question, isApproval) {
     runLink(question.run_id),
     el("code", { class: "faint" }, question.name),
     question.to ? el("span", { class: "tag" }, `to ${question.to}`) : null,
-    el("span", { class: "when" }, ago(question.asked_at), question.until ? [" · goes on without one ", ago(question.until)] : null),
+    el("span", { class: "when" }, ago(question.asked_at), question.until ? [" · continues without an answer ", ago(question.until)] : null),
   );
 }
 
@@ -140,10 +140,10 @@ function reject(question, changed) {
   decide({
     title: question.kind === "approval" ? `Reject ${question.effect}?` : "Reject the question?",
     about: [
-      el("p", null, "Run ", runLink(question.run_id), " gets a Rejected error at this place, and decides what comes next."),
+      el("p", null, "Run ", runLink(question.run_id), " receives a Rejected error at this point, and continues with it."),
       question.kind === "approval" ? exactArgs(question) : el("p", { class: "asks" }, lines(question.text)),
     ],
-    fields: [fields.text({ name: "reason", label: "Reason", help: "The flow gets it; it may be left empty." })],
+    fields: [fields.text({ name: "reason", label: "Reason", help: "The flow receives it; optional." })],
     button: "Reject",
     danger: true,
     send: async ({ reason }) => {
@@ -182,7 +182,7 @@ function approve(question, changed) {
       exactArgs(question),
       el("p", null, "Digest ", el("code", { class: "digest" }, question.digest)),
     ],
-    button: "Approve exactly this",
+    button: "Approve these arguments",
     send: async () => {
       const body = { step: question.name, expected_number: question.number, digest: question.digest ?? "" };
       await act("run/approve", { id: question.run_id }, body);
@@ -194,7 +194,7 @@ function approve(question, changed) {
   });
 }
 
-/** Somebody was quicker, or the run asks for something else by now: show both.
+/** Somebody answered first, or the run now asks something else: show both.
  *  @param {QuestionView} question
  *  @param {() => any} changed */
 function late(question, changed) {
@@ -202,13 +202,13 @@ function late(question, changed) {
     const stage = await tooLate(error, null, changed);
     if (question.kind !== "approval") return stage;
     const now = await asksNow(question).catch((error) => {
-      stage.about.push(unread("What it asks now", error));
+      stage.about.push(unread("Its current question", error));
     });
     if (!now || now.digest === question.digest) return stage;
     stage.title = "Not approved: the arguments changed";
     stage.wide = true;
     stage.about = [
-      el("p", null, "The run no longer asks for what you saw. Nothing was approved."),
+      el("p", null, "The run no longer asks the question that you saw. Nothing was approved."),
       el(
         "div",
         { class: "beside" },

@@ -1,7 +1,7 @@
-// A decision of a person, as a dialog of one or more stages: what it means, what has to be said, the
-// second confirmation with the effects concerned, and what changed meanwhile if it was too late.
+// A decision of a person, as a dialog of one or more stages: the meaning, the fields, a second
+// confirmation with the affected effects, and the changes of the run if the decision came too late.
 //
-// What a dialog shows does not change while it is open: a person decides on what they have read.
+// A dialog does not change while it is open: a person decides on the text that they have read.
 // @ts-check
 
 import { act, get } from "../lib/api.js";
@@ -31,7 +31,7 @@ const EXACT_CHARS = 100_000;
 let opened = 0;
 
 /** Open a dialog. A stage has: title, about (nodes), fields, button, danger, and `send(values)`,
- *  which does it and returns the next stage, or null when all is done.
+ *  which performs it and returns the next stage, or null at the end.
  *  @param {Stage} stage */
 export function decide(stage) {
   const opener = /** @type {HTMLElement | null} */ (document.activeElement);
@@ -153,7 +153,7 @@ async function refused(dialog, stage, error, trouble) {
 
 // -- pieces of stages ---------------------------------------------------------------------------
 
-/** A list of effects, with what becomes of each.
+/** A list of effects, with the fate of each.
  *  @param {Effect[]} effects
  *  @param {string} label */
 export function effectList(effects, label) {
@@ -165,8 +165,8 @@ export function effectList(effects, label) {
   return el("ul", { class: "effects", "aria-label": label }, rows);
 }
 
-/** JSON exactly as the server wrote it. Each text in it stands by itself: letters that are written from
- *  right to left move nothing around them. Of very long JSON every letter stands in its order.
+/** JSON exactly as the server wrote it. Each string is isolated: right-to-left text does not
+ *  reorder its surroundings. Very long JSON is shown in logical order without isolation.
  *  @param {string} text
  *  @param {string} label */
 export function exact(text, label = "Arguments") {
@@ -177,7 +177,7 @@ export function exact(text, label = "Arguments") {
   return el("pre", about, shown);
 }
 
-/** The stored arguments of an approval or a doubt, as the server wrote them.
+/** The stored arguments of an approval or a doubt, as the server sent them.
  *  @param {{ args_text: string | null }} of
  *  @param {string} [label] */
 export function exactArgs({ args_text: text }, label) {
@@ -185,7 +185,7 @@ export function exactArgs({ args_text: text }, label) {
   return el("p", { class: "trouble-box" }, "Its stored arguments cannot be shown here.");
 }
 
-/** The second confirmation: what is concerned, and the button that means it.
+/** The second confirmation: the affected effects, and the confirming button.
  *  @param {Pick<Stage, "title" | "about" | "button" | "send" | "conflict"> & { effects: Effect[] }} of
  *  @returns {Stage} */
 export function confirmation({ title, about, effects, button, send, conflict }) {
@@ -199,7 +199,7 @@ export function confirmation({ title, about, effects, button, send, conflict }) 
   };
 }
 
-/** What is shown when somebody, or the run itself, was quicker.
+/** The stage for a run that changed before the decision.
  *  @param {any} error
  *  @param {Seen | null} before
  *  @param {() => any} [look]
@@ -209,14 +209,14 @@ export async function tooLate(error, before, look) {
   const about = [el("p", null, lines(error.message))];
   if (before) {
     const changed = get("run", { id: before.run_id }).then(({ run }) => changes(before, run));
-    about.push(await changed.catch((error) => unread("What changed", error)));
+    about.push(await changed.catch((error) => unread("The changes", error)));
   }
-  about.push(el("p", null, "Your decision was not carried out."));
-  announce("It changed meanwhile. Your decision was not carried out.");
+  about.push(el("p", null, "Your decision was not applied."));
+  announce("The run has changed. Your decision was not applied.");
   return {
-    title: "It changed meanwhile",
+    title: "The run has changed",
     about,
-    button: "Look again",
+    button: "Reload",
     send: async () => {
       await look?.();
       return null;
@@ -244,12 +244,12 @@ function changes(before, now) {
     .map(({ name, was, is }) =>
       el("tr", null, el("th", { scope: "row" }, name), el("td", null, was), el("td", null, is)),
     );
-  if (!rows.length) return el("p", null, "Its journal has new entries since you looked.");
+  if (!rows.length) return el("p", null, "Its journal has new entries.");
   const head = el("tr", null, ["", "You saw", "It is now"].map((name) => el("th", { scope: "col" }, name)));
   return el("table", { class: "changes" }, el("thead", null, head), el("tbody", null, rows));
 }
 
-/** Say what an action did.
+/** Show the result of an action.
  *  @param {Partial<Acted> | null} answer
  *  @param {string} otherwise */
 export function done(answer, otherwise = "Done.") {
@@ -261,8 +261,8 @@ export function done(answer, otherwise = "Done.") {
 
 // -- one request, the same for all actions ------------------------------------------------------
 
-/** Return how a stage sends something about a run: it acts, says what was done, and lets the page
- *  look again. The context has the run, what was seen of it, and `changed`.
+/** Return the `send` of a stage: it performs the action, shows the result, and lets the page
+ *  reload. The context has the run, the seen version, and `changed`.
  *  @template {keyof Acts} P
  *  @param {Context} context
  *  @param {P} path
@@ -277,8 +277,8 @@ export function sender({ run, etag, changed }, path, otherwise) {
   };
 }
 
-/** What is shown when a request met a conflict: effects that want a second confirmation (`again`
- *  makes that stage), or what changed meanwhile.
+/** The stage after a conflict: effects that need a second confirmation (`again` makes that stage),
+ *  or the changes of the run.
  *  @param {Context} context
  *  @param {(effects: string[], error: any) => Stage} [again]
  *  @returns {(error: any) => Promise<Stage> | Stage} */
@@ -290,11 +290,11 @@ export function conflicts(context, again) {
   };
 }
 
-/** The field for why somebody decides something. */
-export const reason = (help = "Others see it; it may be left empty.") =>
+/** The field for the reason of a decision. */
+export const reason = (help = "Visible to others; optional.") =>
   text({ name: "reason", label: "Reason", help });
 
-/** Sentences as paragraphs; those that are null are left out.
+/** Sentences as paragraphs; null is omitted.
  *  @param {...string | null} sentences */
 export const told = (...sentences) => sentences.filter(Boolean).map((one) => el("p", null, one));
 

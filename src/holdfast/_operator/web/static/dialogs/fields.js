@@ -1,5 +1,5 @@
-// Fields of a form: each has a node to show and a `read()` that gives the value or says what is
-// wrong with it. A label stands above, help below, and what is wrong is said beside the field.
+// Fields of a form: each has a node, and a `read()` that returns the value or throws a Misfit. The
+// label is above the field; help and errors are below.
 // @ts-check
 
 import { el, say, set, visible } from "../lib/dom.js";
@@ -11,7 +11,7 @@ import { sendable, sourceOf, typed, written } from "../lib/numbers.js";
 /** @typedef {Frame & { name: string, read: () => any }} Field */
 /** @typedef {{ name: string, label: string, help?: string, required?: boolean }} About */
 
-/** What a person typed does not fit; `field` knows where. */
+/** An invalid input; `field` is its field. */
 export class Misfit extends Error {
   /**
    * @param {string} message
@@ -72,7 +72,7 @@ function field(frame, read, name) {
   };
 }
 
-/** A line of text; null if it is empty and need not be given.
+/** A line of text; null if it is empty and optional.
  *  @param {About & { value?: string, list?: string[] | null, mono?: boolean }} about */
 export function text({ name, label, help, value = "", required = false, list = null, mono = false }) {
   const control = el("input", {
@@ -93,7 +93,7 @@ export function text({ name, label, help, value = "", required = false, list = n
     frame,
     (misfit) => {
       const said = control.value.trim();
-      if (required && !said) throw misfit("This is needed.");
+      if (required && !said) throw misfit("This is required.");
       return said || null;
     },
     name,
@@ -107,14 +107,14 @@ export function area({ name, label, help, required = false, rows = 3 }) {
   return field(
     framed(label, control, help),
     (misfit) => {
-      if (required && !control.value.trim()) throw misfit("This is needed.");
+      if (required && !control.value.trim()) throw misfit("This is required.");
       return control.value;
     },
     name,
   );
 }
 
-/** A value as JSON; undefined if it is empty and need not be given.
+/** A value as JSON; undefined if it is empty and optional.
  *  @param {About & { value?: any, object?: boolean, rows?: number }} about */
 export function json({ name, label, help, value, required = false, object = false, rows = 4 }) {
   const control = el("textarea", { rows, class: "mono", spellcheck: "false", required });
@@ -124,7 +124,7 @@ export function json({ name, label, help, value, required = false, object = fals
     (misfit) => {
       const said = control.value.trim();
       if (!said && !required) return undefined;
-      if (!said) throw misfit('This is needed: JSON, such as "a text", 42, null or {"ok": true}.');
+      if (!said) throw misfit('This is required: JSON, such as "a string", 42, null or {"ok": true}.');
       const read = parsed(said, misfit);
       const isObject = read instanceof Object && !Array.isArray(read);
       if (object && !isObject) throw misfit('An object is needed, such as {"topic": "refunds"}.');
@@ -142,11 +142,11 @@ function parsed(said, misfit) {
   try {
     return typed(said);
   } catch (error) {
-    throw misfit(`This is no JSON: ${/** @type {Error} */ (error).message}. A text stands in "quotes".`);
+    throw misfit(`This is not JSON: ${/** @type {Error} */ (error).message}. A string needs "quotes".`);
   }
 }
 
-/** A number; null if it is empty and need not be given.
+/** A number; null if it is empty and optional.
  *  @param {About & { value?: number | null, whole?: boolean, min?: number, max?: number }} about */
 export function number({ name, label, help, value, required = false, whole = false, min, max }) {
   const control = el("input", {
@@ -161,9 +161,9 @@ export function number({ name, label, help, value, required = false, whole = fal
   return field(
     framed(label, control, help),
     (misfit) => {
-      if (control.validity.badInput) throw misfit("This is no number.");
+      if (control.validity.badInput) throw misfit("This is not a number.");
       if (!control.value) {
-        if (required) throw misfit("This is needed.");
+        if (required) throw misfit("This is required.");
         return null;
       }
       if (!control.checkValidity()) throw misfit(control.validationMessage);
@@ -174,7 +174,7 @@ export function number({ name, label, help, value, required = false, whole = fal
   );
 }
 
-/** One of a few: `options` are {value, label, help}. Shown side by side, or below each other.
+/** A choice of a few `options` {value, label, help}, shown side by side or in a column.
  *  @param {{ name: string, label: string, options: { value: any, label: string, help?: string }[], value?: any, onchange?: (value: any) => void }} about */
 export function choice({ name, label, options, value, onchange }) {
   const id = `field-${++made}`;
@@ -212,7 +212,7 @@ export function choice({ name, label, options, value, onchange }) {
   );
 }
 
-/** A box to tick; with `required`, it must be.
+/** A checkbox; with `required`, it must be checked.
  *  @param {About & { checked?: boolean }} about */
 export function tick({ name, label, help, required = false, checked = false }) {
   const control = el("input", { type: "checkbox" });
@@ -220,20 +220,20 @@ export function tick({ name, label, help, required = false, checked = false }) {
   return field(
     framed(label, control, help, { inline: true }),
     (misfit) => {
-      if (required && !control.checked) throw misfit("Tick this if it is meant.");
+      if (required && !control.checked) throw misfit("Check this to confirm.");
       return control.checked;
     },
     name,
   );
 }
 
-/** A box that is ticked or not; what it says is the value.
+/** A checkbox whose state is the value.
  *  @param {About & { value: any }} about */
 export function tickFor({ name, label, help, value }) {
   return tick({ name, label, help, checked: Boolean(value) });
 }
 
-/** The field that fits what a question asks for: its choices, or the JSON schema of its type.
+/** The field for the answer to a question: its choices, or the JSON schema of its type.
  *  @param {{ choices?: any[] | null, schema?: Record<string, any> | null }} question
  *  @param {string} label */
 export function answer({ choices, schema }, label = "Answer") {
@@ -253,7 +253,7 @@ export function answer({ choices, schema }, label = "Answer") {
   if (inner.type === "integer") return number({ name, label, required: true, whole: true, min, max });
   if (inner.type === "number") return number({ name, label, required: true, min, max });
   if (inner.type === "string") return worded(inner, name, label);
-  const help = schema ? 'As JSON; its schema stands below.' : 'As JSON: "a text", 42, true, {"a": 1}.';
+  const help = schema ? 'As JSON; its schema is below.' : 'As JSON: "a string", 42, true, {"a": 1}.';
   return json({ name, label, help, required: true });
 }
 
@@ -261,8 +261,8 @@ export function answer({ choices, schema }, label = "Answer") {
 const FORMATS = {
   date: "A date, such as 2026-12-01.",
   time: "A time of day, such as 09:30:00.",
-  "date-time": "A moment, such as 2026-12-01T09:30:00Z.",
-  duration: "A length of time, such as PT90M.",
+  "date-time": "A date and time, such as 2026-12-01T09:30:00Z.",
+  duration: "A duration, such as PT90M.",
   uuid: "A UUID.",
 };
 

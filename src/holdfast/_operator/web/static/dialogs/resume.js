@@ -1,4 +1,4 @@
-// Resuming a run: what it would find if it went on now, and what has to be said first.
+// The dialog that resumes a run: the preview, and the decisions that the resume needs.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -13,23 +13,23 @@ import * as fields from "./fields.js";
 
 /** @type {Record<string, string>} */
 const MEANS = {
-  failed: "It is taken up in its next generation: what failed is tried again, and nothing that has an outcome is executed again.",
-  paused: "It goes on where it stopped. Nothing that has an outcome is executed again.",
-  budget: "It goes on with what is left of its budget. If that is not enough, it is held again: set a higher budget instead.",
-  diverged: "The code calls other steps than the journal has. Put the old code back, or accept the change.",
-  drift: "Something outside changed while nobody executed it.",
-  quarantined: "It was taken up five times without anything new: it may have killed its processes. Look why first.",
-  corrupt: "Something stored of it is damaged. Resuming reads it again; what is damaged is refused again.",
-  moved: "It was moved to another store and goes on there. Resumed here too, its effects may happen twice.",
-  other: "It goes on where it stopped.",
+  failed: "It starts its next generation: the failed step is executed again; steps with an outcome are not.",
+  paused: "It continues where it stopped. Steps with an outcome are not executed again.",
+  budget: "It continues with the rest of its budget. If that is not enough, it is held again: set a higher budget instead.",
+  diverged: "The code calls other steps than the journal has. Restore the old code, or accept the change.",
+  drift: "A watched fact changed while the run was not executed.",
+  quarantined: "Five processes executed it without recording an outcome: it may have killed them. First find out why.",
+  corrupt: "Its stored data is damaged. A resume reads it again, and refuses damaged data again.",
+  moved: "It was moved to another store and continues there. If you resume it here too, its effects may happen twice.",
+  other: "It continues where it stopped.",
 };
 
-/** Open the dialog that takes a run up again.
+/** Open the dialog that resumes a run.
  *  @param {Context} context */
 export async function resume(context) {
   const { run } = context;
   const would = get("run/preview-resume", { id: run.run_id }).then(({ preview }) => found(preview));
-  const seen = await would.catch((error) => unread("What it would find if it went on now", error));
+  const seen = await would.catch((error) => unread("The preview of the resume", error));
   /** @type {Resume} */
   let sent = {};
   decide({
@@ -51,20 +51,20 @@ export async function resume(context) {
 function asked(run) {
   if (run.held_reason === "drift") return [drift()];
   if (run.held_reason === "moved") {
-    return [fields.tick({ name: "confirm", label: "Go on here, although it was moved", required: true })];
+    return [fields.tick({ name: "confirm", label: "Resume it here, although it was moved", required: true })];
   }
   if (run.held_reason !== "diverged") return [];
   return [
     fields.tick({
       name: "accept_change",
-      label: "Go on with the code as it is now",
+      label: "Continue with the current code",
       help: "Records are matched by step key; calls without a record are executed.",
       required: true,
     }),
     fields.tick({
       name: "confirm",
-      label: "Also where it does not call an effect that happened",
-      help: "Only if what is said above asks for it: an effect is left out, or a new one comes before it.",
+      label: "Also if it does not call an effect that happened",
+      help: "Only if the text above asks for it: the code omits an effect, or calls a new one before it.",
     }),
   ];
 }
@@ -72,15 +72,15 @@ function asked(run) {
 function drift() {
   return fields.choice({
     name: "drift",
-    label: "What is to be done about it?",
+    label: "How should it continue?",
     options: [
-      { value: "keep", label: "Go on", help: "with the recorded results, although the world changed" },
-      { value: "redo", label: "Redo", help: "what the change concerns, in a new generation" },
+      { value: "keep", label: "Keep", help: "the recorded results, although the fact changed" },
+      { value: "redo", label: "Redo", help: "the affected steps, in a new generation" },
     ],
   });
 }
 
-/** The second word, if effects would be executed once more.
+/** The second confirmation, if effects would be executed again.
  *  @param {Context} context
  *  @param {Resume} body
  *  @returns {(effects: string[], error: any) => Stage} */
@@ -90,7 +90,7 @@ function again(context, body) {
       title: "Execute these again?",
       about: told(
         `${error.message.split("\n")[0].replace(/:$/, "")}.`,
-        "They get new idempotency keys: the other side takes them for new.",
+        "They get new idempotency keys, so the receiver treats them as new.",
       ),
       effects,
       button: "Yes, resume and execute them",
@@ -99,19 +99,19 @@ function again(context, body) {
     });
 }
 
-/** What the run would find: what changed meanwhile, what is executed again, what is in doubt.
+/** The preview: changes since the run stopped, repeated steps, effects in doubt.
  *  @param {ResumePreview} preview */
 function found(preview) {
   /** @type {[string, Child[]][]} */
   const parts = [
-    ["Changed meanwhile", preview.changes.map(changed)],
-    ["Executed again, since no outcome is recorded", preview.redone.map((step) => el("code", null, step))],
+    ["Changes", preview.changes.map(changed)],
+    ["Executed again, because no outcome is recorded", preview.redone.map((step) => el("code", null, step))],
     ["In doubt", preview.in_doubt.map((step) => el("code", null, step))],
   ];
   const title = preview.died ? "its process died" : `last entry ${words(preview.last)}`;
   return el(
     "section",
-    { class: "resume-preview", "aria-label": "What it would find" },
+    { class: "resume-preview", "aria-label": "Preview of the resume" },
     el("p", { class: "faint" }, `${length(preview.gap_s)} without an entry (${title}).`),
     parts.filter(([, items]) => items.length).map(([name, items]) => [el("h3", null, name), el("ul", null, items.map((item) => el("li", null, item)))]),
   );

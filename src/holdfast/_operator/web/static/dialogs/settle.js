@@ -1,4 +1,4 @@
-// An effect in doubt: what is known of it, and the three ways out.
+// The dialog that settles an effect in doubt: the known facts, and the three outcomes.
 // @ts-check
 
 import { act, get } from "../lib/api.js";
@@ -10,13 +10,13 @@ import * as fields from "./fields.js";
 /** @import { Stage } from "./decision.js" */
 /** @typedef {{ changed: () => any, run?: RunView | null }} Context */
 
-/** The doubts of one run, as they are now.
+/** The current doubts of one run.
  *  @param {string} runId */
 export async function doubtsOf(runId) {
   return (await get("run", { id: runId })).doubts ?? [];
 }
 
-/** What is known of a doubt: effect, key, age, policy.
+/** The facts of a doubt: effect, key, age, policy.
  *  @param {DoubtView} doubt */
 function known(doubt) {
   const facts = [
@@ -29,15 +29,15 @@ function known(doubt) {
   return el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
 }
 
-/** Open the dialog that settles a doubt: of several, one is chosen first.
+/** Open the dialog that settles a doubt; if there are several, first choose one.
  *  @param {DoubtView[]} doubts
  *  @param {Context} context */
 export function settle(doubts, { changed, run = null }) {
   if (!doubts.length) {
     return decide({
       title: "Nothing to settle",
-      about: [el("p", null, "No effect of this run itself is in doubt. It was settled meanwhile, or the run waits for a key that another run has: its explanation names that run.")],
-      button: "Look again",
+      about: [el("p", null, "This run has no effect in doubt. It was settled already, or the run waits for a key of another run, which its explanation names.")],
+      button: "Reload",
       send: async () => void (await changed()),
     });
   }
@@ -45,7 +45,7 @@ export function settle(doubts, { changed, run = null }) {
   if (doubts.length === 1) return decide(stageOf(doubts[0], context));
   return decide({
     title: "Which effect?",
-    about: [el("p", null, "Several effects are in doubt. Each is settled by itself.")],
+    about: [el("p", null, "Several effects are in doubt. Each is settled separately.")],
     fields: [
       fields.choice({
         name: "doubt",
@@ -67,15 +67,15 @@ function stageOf(doubt, context) {
   const result = fields.json({
     name: "result",
     label: "Its result",
-    help: 'What the effect would have returned, as JSON. Left empty: null.',
+    help: 'The return value of the effect, as JSON. Left empty: null.',
     rows: 3,
   });
-  const reason = fields.text({ name: "reason", label: "Reason", help: "The flow gets it as the error of the step." });
+  const reason = fields.text({ name: "reason", label: "Reason", help: "The flow receives it as the error of the step." });
   const show = (/** @type {string | null} */ outcome) => {
     result.node.hidden = outcome !== "done";
     reason.node.hidden = outcome !== "failed";
   };
-  const outcome = fields.choice({ name: "outcome", label: "What is the case?", options: WAYS, onchange: show });
+  const outcome = fields.choice({ name: "outcome", label: "Did it happen?", options: WAYS, onchange: show });
   show(null);
   return {
     title: `Settle ${doubt.step}`,
@@ -86,7 +86,7 @@ function stageOf(doubt, context) {
       known(doubt),
       el("h3", null, "Stored arguments"),
       exactArgs(doubt),
-      el("p", { class: "faint" }, "Only the other side can tell whether it happened: look there for its key first."),
+      el("p", { class: "faint" }, "Only the receiver knows whether it happened: first search there for the key."),
     ],
     fields: [outcome, result, reason],
     button: "Settle",
@@ -96,9 +96,9 @@ function stageOf(doubt, context) {
 }
 
 const WAYS = [
-  { value: "done", label: "It happened", help: "the run goes on with the result that you give" },
+  { value: "done", label: "It happened", help: "the run continues with the result that you give" },
   { value: "not_done", label: "It did not happen", help: "it is executed, under the same key" },
-  { value: "failed", label: "Give it up", help: "the flow gets StepFailed; whether it happened stays unknown" },
+  { value: "failed", label: "Give up", help: "the flow receives StepFailed; whether it happened stays unknown" },
 ];
 
 /**
@@ -114,7 +114,7 @@ async function chosen(doubt, context, { outcome, result, reason }) {
   return confirmation({
     title: "Execute it?",
     about: [
-      el("p", null, "If it did happen after all, it happens twice. This effect will be executed:"),
+      el("p", null, "If it did happen, it will happen twice. This effect will be executed:"),
       exactArgs(doubt),
     ],
     effects: [{ step: doubt.step, means: doubt.key ? `under the key ${doubt.key}` : "" }],
@@ -162,6 +162,6 @@ export function doubtCard(doubt, { changed, mayAct }) {
     el("p", { class: "asks" }, doubt.verdict ?? `${doubt.step} may or may not have happened.`),
     known(doubt),
     exactArgs(doubt, `Stored arguments of ${doubt.step}`),
-    el("footer", null, mayAct ? button : el("span", { class: "faint" }, "You may look (viewer).")),
+    el("footer", null, mayAct ? button : el("span", { class: "faint" }, "Read only (viewer).")),
   );
 }

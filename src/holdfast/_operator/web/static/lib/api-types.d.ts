@@ -1,7 +1,7 @@
 // What the API takes and answers. Written by `python -m tests.web_unit.api_types` from the description
 // of the API (/api/v1/openapi.json); a test fails when it is old. Nothing of it is served.
 
-/** What a decision did, and what happens next. */
+/** The result of a decision, and the next actions. */
 export interface Acted {
   version: number;
   run_id: string;
@@ -40,7 +40,7 @@ export interface Approve {
   expected_number?: number | null;
 }
 
-/** Who changed what belongs to no run, the newest first. */
+/** Changes of objects that belong to no run, newest first. */
 export interface Audit {
   version: number;
   audit: AuditView[];
@@ -162,13 +162,13 @@ export interface EntryData {
   body: Record<string, any>;
 }
 
-/** An answer that tells an error. */
+/** The response for an error. */
 export interface Error {
   error: ErrorTold;
   version: number;
 }
 
-/** What went wrong, by the name of its class. */
+/** An error, by the name of its class. */
 export interface ErrorTold {
   type: string;
   message: string;
@@ -221,7 +221,7 @@ export interface Finding {
   open: boolean;
 }
 
-/** What the watchdog finds now. */
+/** The current findings of the watchdog. */
 export interface Findings {
   version: number;
   findings: Finding[];
@@ -230,7 +230,7 @@ export interface Findings {
   troubles: string[];
 }
 
-/** Who works, on what. */
+/** Workers, queues and schedules. */
 export interface Fleet {
   version: number;
   workers: WorkerView[] | null;
@@ -257,13 +257,13 @@ export interface ForkPreview {
   effects: Repeated[];
 }
 
-/** What a fork would repeat. */
+/** The preview of a fork. */
 export interface ForkPreviewTold {
   version: number;
   preview: ForkPreview;
 }
 
-/** The fork that was made. */
+/** The new fork. */
 export interface Forked {
   version: number;
   run_id: string;
@@ -278,7 +278,7 @@ export interface Forked {
 /** The kinds of findings. */
 export type Found = "duplicate_action" | "looping" | "partial_failure" | "runaway_cost" | "stuck";
 
-/** That the server answers; nothing else is said to somebody unknown. */
+/** Reports that the server answers; nothing else is shown without a credential. */
 export interface Health {
   ok: boolean;
 }
@@ -291,7 +291,7 @@ export interface HistoryTold {
   last: number;
 }
 
-/** Who asks, and what of. */
+/** The visitor and the store. */
 export interface Me {
   version: number;
   actor: string;
@@ -311,7 +311,7 @@ export interface Pause {
   reason?: string;
 }
 
-/** What waits for a person. */
+/** Decisions that wait for a person. */
 export interface Pending {
   version: number;
   questions: QuestionView[];
@@ -351,7 +351,7 @@ export interface QuestionView {
   refused: string[];
 }
 
-/** A queue as it is now. */
+/** The current state of a queue. */
 export interface QueueTold {
   version: number;
   queue: QueueView;
@@ -424,7 +424,7 @@ export interface ResumePreview {
   refused: string;
 }
 
-/** What a run would find if it went on now. */
+/** The preview of a resume. */
 export interface ResumePreviewTold {
   version: number;
   preview: ResumePreview;
@@ -437,7 +437,7 @@ export interface Resumed {
   error: string | null;
 }
 
-/** What became of each run. */
+/** The outcome for each run. */
 export interface ResumedAll {
   version: number;
   resumed: Resumed[];
@@ -464,13 +464,13 @@ export interface RollbackPreview {
   elsewhere: string;
 }
 
-/** What a rollback would do. */
+/** The preview of a rollback. */
 export interface RollbackPreviewTold {
   version: number;
   preview: RollbackPreview;
 }
 
-/** A run, and what a person needs to decide about it. */
+/** A run, with the data for a decision about it. */
 export interface Run {
   version: number;
   run: RunView;
@@ -550,7 +550,7 @@ export interface RunningStep {
   since: string;
 }
 
-/** A page of the list. With `next` there may be more, also if this page is not full. */
+/** A page of the list. With `next` there may be more runs, even if this page is not full. */
 export interface Runs {
   version: number;
   runs: RunSummary[];
@@ -558,7 +558,7 @@ export interface Runs {
   counts: Record<string, number> | null;
 }
 
-/** A schedule as it is now. */
+/** The current state of a schedule. */
 export interface ScheduleTold {
   version: number;
   schedule: ScheduleView;
@@ -663,7 +663,7 @@ export interface SignalView {
   why: string | null;
 }
 
-/** Who is signed in. */
+/** The signed-in visitor. */
 export interface SignedIn {
   version: number;
   actor: string;
@@ -671,7 +671,7 @@ export interface SignedIn {
   csrf: string;
 }
 
-/** That the session has ended. */
+/** Confirms that the session has ended. */
 export interface SignedOut {
   version: number;
   ok: boolean;
@@ -695,13 +695,13 @@ export interface Snapshots {
   snapshots: SnapshotView[];
 }
 
-/** The state that a snapshot has. */
+/** The state of a snapshot. */
 export interface State {
   version: number;
   state: StateView;
 }
 
-/** What changed between two snapshots. */
+/** The differences between two snapshots. */
 export interface StateDiff {
   version: number;
   before: SnapshotView;
@@ -764,7 +764,7 @@ export interface StoppingView {
   reason: string;
 }
 
-/** Where runs are kept. */
+/** The address of the store. */
 export interface StorePlace {
   url: string;
   namespace: string;
@@ -812,7 +812,7 @@ export interface Trends {
   notes: string[];
 }
 
-/** What was measured over time. */
+/** Measures over time. */
 export interface TrendsTold {
   version: number;
   trends: Trends;

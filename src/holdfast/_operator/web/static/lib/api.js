@@ -1,4 +1,4 @@
-// The one way to the server: reading, acting, and hearing of what changes.
+// The HTTP client of the page: reads, actions, and streams of changes.
 // @ts-check
 
 import { listen } from "./events.js";
@@ -22,7 +22,7 @@ const ROOT = "/api/v1";
 const READ_LIMIT_MS = 60000;
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 
-/** What the server refused, or that it could not be asked (type "Unreachable"). */
+/** An error of the server, or that it cannot be reached (type "Unreachable"). */
 export class ApiError extends Error {
   /**
    * @param {string} type
@@ -38,8 +38,9 @@ export class ApiError extends Error {
   }
 }
 
-/** Tells the shell of the connection: `lost` and `found` events; and `stranger`, when this browser has
- *  only one half of a session and has to sign in; and `store`, with why the store cannot be read. */
+/** Events for the shell: `lost` and `found` of the connection; `stranger`, when this browser has
+ *  only one half of a session and has to sign in; `store`, with the reason why the store cannot be
+ *  read. */
 export const connection = new EventTarget();
 let isLost = false;
 let leaving = false;
@@ -51,9 +52,9 @@ function connected(found) {
   connection.dispatchEvent(new Event(found ? "found" : "lost"));
 }
 
-// -- reading and acting -------------------------------------------------------------------------
+// -- reads and actions --------------------------------------------------------------------------
 
-/** The address of something in the API; parameters that are null, undefined or "" are left out.
+/** The address of a resource of the API; parameters that are null, undefined or "" are omitted.
  *  @param {string} path
  *  @param {Record<string, any> | null} params */
 export function address(path, params = {}) {
@@ -67,7 +68,7 @@ export function address(path, params = {}) {
   return asked ? `${start}?${asked}` : start;
 }
 
-/** Read something: `get("run", {id})`.
+/** Send a GET request: `get("run", {id})`.
  *  @template {keyof Reads} P
  *  @param {P} path
  *  @param {Reads[P]["asked"]} [params]
@@ -76,7 +77,7 @@ export function get(path, params) {
   return asked("GET", path, params);
 }
 
-/** Do something: `act("run/cancel", {id}, {reason}, etag)`.
+/** Perform an action: `act("run/cancel", {id}, {reason}, etag)`.
  *  @template {keyof Acts} P
  *  @param {P} path
  *  @param {Acts[P]["asked"]} params
@@ -94,7 +95,7 @@ export async function act(path, params, body = {}, etag = null, method = "POST")
 /** @type {Promise<Me> | null} */
 let known = null;
 
-/** Who I am, asked once per page. */
+/** The visitor, requested once per page. */
 export function me() {
   known ??= get("me").catch((error) => {
     known = null;
@@ -137,8 +138,8 @@ async function answered(method, path, params, more) {
   return [answer, await told(answer)];
 }
 
-/** Read with a time limit: a page that waits for an answer that never comes shows an old state
- *  without saying so. Actions have none: an action without an answer may have happened.
+/** Read with a time limit: a page that waits forever would show an old state without a warning.
+ *  Actions have no limit: an action without an answer may have happened.
  *  @param {string} path
  *  @param {Record<string, any> | undefined} params */
 async function answeredInTime(path, params) {
@@ -156,7 +157,7 @@ async function answeredInTime(path, params) {
 
 let unusable = "";
 
-/** Tell the shell when the store cannot be read, and when it can again.
+/** Notify the shell when the store becomes unreadable, and when it is readable again.
  *  @param {string} why */
 function usable(why) {
   if (why === unusable) return;
@@ -170,7 +171,7 @@ function usable(why) {
  */
 function refused(answer, data) {
   const error = data.error ?? {};
-  if (answer.status === 503) usable(error.message ?? "The server does not say why.");
+  if (answer.status === 503) usable(error.message ?? "The server gave no reason.");
   return new ApiError(
     error.type ?? "Refused",
     error.message ?? `The server answered ${answer.status}.`,
@@ -179,7 +180,7 @@ function refused(answer, data) {
   );
 }
 
-/** Ask the server, with both halves of the session.
+/** Send a request with both halves of the session.
  *  @param {string} url
  *  @param {RequestInit} options */
 async function fetched(url, options) {
@@ -206,8 +207,8 @@ async function reached(url, options) {
   }
 }
 
-/** The session is over, or only its cookie is left. Loading the page again asks for a token, unless
- *  the cookie alone lets it in: then the page asks for one itself.
+/** The session has ended, or only its cookie is left. A reload shows the sign-in page, unless the
+ *  cookie is still accepted: then this page asks for a token itself.
  *  @param {string | null} half */
 function stranger(half) {
   if (leaving) return;
@@ -217,7 +218,8 @@ function stranger(half) {
   location.reload();
 }
 
-/** The body of an answer. A refusal may have any (a proxy's page); a success is whole, or an error.
+/** The body of a response. A refusal may have any body (a proxy's page); a success with an
+ *  incomplete body is an error.
  *  @param {Response} answer
  *  @returns {Promise<any>} */
 async function told(answer) {
@@ -225,16 +227,16 @@ async function told(answer) {
     return read(await answer.text());
   } catch {
     if (!answer.ok) return {};
-    throw new ApiError("Unreachable", "The answer of the server broke off or cannot be read.", 0);
+    throw new ApiError("Unreachable", "The response of the server is incomplete or cannot be read.", 0);
   }
 }
 
-// -- hearing ------------------------------------------------------------------------------------
+// -- streams ------------------------------------------------------------------------------------
 
-/** Listen to a stream of events: `stream("run/history/stream", {id, after}, {entry, run, end})`. Each handler
- *  gets the data and the event's id. It goes on where it stopped when the connection breaks, and
- *  rests while the tab is hidden: browsers open only six connections to one server.
- *  Returns `close()`.
+/** Listen to a stream of events: `stream("run/history/stream", {id, after}, {entry, run, end})`.
+ *  Each handler receives the data and the event's id. The stream resumes where it stopped when the
+ *  connection breaks, and pauses while the tab is hidden: browsers open only six connections to one
+ *  server. Returns `close()`.
  *  @template {keyof Streams} P
  *  @param {P} path
  *  @param {Streams[P]} params
@@ -279,7 +281,7 @@ async function open(state) {
   if (state.stopping === stopping) broken(state, retryMs, error);
 }
 
-/** Open the stream and hear it to its end.
+/** Open the stream and read it to its end.
  *  @param {Stream} state
  *  @param {AbortController} stopping */
 async function hear(state, stopping) {
@@ -305,7 +307,7 @@ function heard(state, { event, data, id }) {
   try {
     state.handlers[event](data ? read(data) : {}, id);
   } catch (error) {
-    // One event that cannot be shown does not end the stream.
+    // An event that cannot be shown does not end the stream.
     reportError(error);
   }
 }

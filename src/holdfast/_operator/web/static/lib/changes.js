@@ -1,8 +1,8 @@
-// One stream of changes for all tabs that are looked at. Browsers open only six connections to one
-// server: with a stream for each tab, the seventh would wait for ever.
+// One stream of changes for all visible tabs. Browsers open only six connections to one server:
+// with a stream for each tab, the seventh would wait forever.
 //
-// The tab that has the lock listens and tells the others; when it is hidden or closed, another of
-// them gets the lock.
+// The tab that has the lock listens and notifies the others; when it is hidden or closed, another
+// tab gets the lock.
 // @ts-check
 
 import { connection, stream } from "./api.js";
@@ -11,7 +11,7 @@ import { connection, stream } from "./api.js";
 
 const NAME = "holdfast-changes";
 
-/** Call `heard` when the store has changed, and when this tab is looked at again.
+/** Call `heard` when the store has changed, and when this tab becomes visible again.
  *  @param {() => void} heard */
 export function changes(heard) {
   if (!navigator.locks) {
@@ -32,7 +32,7 @@ export function changes(heard) {
   if (!document.hidden) lead(state);
 }
 
-/** Wait for the lock, then listen for all, until this tab rests.
+/** Wait for the lock, then listen for all tabs, until this tab is hidden.
  *  @param {Listening} state */
 async function lead(state) {
   if (state.leave) return;
@@ -41,7 +41,7 @@ async function lead(state) {
   try {
     await navigator.locks.request(NAME, { signal: waiting.signal }, () => listening(state));
   } catch {
-    // It rests before it had the lock.
+    // It was hidden before it got the lock.
   }
 }
 
@@ -55,7 +55,7 @@ function listening(state) {
     state.heard();
   };
   const close = stream("changes", {}, { change: tell, open: tell });
-  // The others notice by themselves that the server is gone, if they ask.
+  // The other tabs notice a lost server with their own requests.
   connection.addEventListener("lost", tell);
   return new Promise((done) => {
     state.leave = () => {

@@ -1,5 +1,5 @@
-// What changed from one value to another: a list of paths with before and after, and for long texts
-// the lines that differ.
+// The differences of two values: a list of paths with before and after, and a line diff for long
+// texts.
 // @ts-check
 
 import { append, el, lines } from "./dom.js";
@@ -142,7 +142,7 @@ function middle(old, now) {
   return marked;
 }
 
-/** Lines that stayed are shown only near those that changed.
+/** Unchanged lines are shown only near changed ones.
  *  @param {Line[]} marked */
 function lineView(marked) {
   const near = marked.map((_, at) => marked.slice(
@@ -155,7 +155,7 @@ function lineView(marked) {
     if (hidden) box.append(el(
       "div",
       { class: "line is-left-out" },
-      `${number(hidden)} lines the same`,
+      `${number(hidden)} unchanged lines`,
     ));
     hidden = 0;
   };

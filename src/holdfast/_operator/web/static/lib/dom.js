@@ -1,7 +1,7 @@
-// Nodes: text, links, copying, times that stay right, status.
+// Nodes: text, links, copy buttons, self-updating times, status.
 //
-// Names, payloads and what models wrote may hold anything. Whatever is shown is a text node, and
-// passes `visible`, so that it can neither become an element nor look like what it is not.
+// Names, payloads and model output may contain anything. All of it is shown as text nodes that pass
+// `visible`, so that it can neither become an element nor imitate other text.
 // @ts-check
 
 import { agoText, clock, moment, ms, words } from "./format.js";
@@ -18,21 +18,21 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // -- text ---------------------------------------------------------------------------------------
 
-/** Return prose as a node in which breaks and tabs stay as they are; the parent keeps white space.
- *  Each line has the direction of its first letter, and moves nothing around it.
+/** Return prose as a node that keeps line breaks and tabs; the parent preserves white space. Each
+ *  line has the direction of its first letter, and is isolated.
  *  @param {string} text */
 export function lines(text) {
   return el("bdi", { class: "prose" }, inert(text));
 }
 
-/** The same as a bare text node, for where direction is taken care of.
+/** The same as a plain text node, for places where direction is handled.
  *  @param {string} text */
 export function inert(text) {
   const parts = text.replace(/\r\n/g, "\n").split("\t");
   return document.createTextNode(parts.map((part) => visible(part, { lines: true })).join("\t"));
 }
 
-/** The nodes of a text: words that are written from right to left stand by themselves.
+/** The nodes of a text: right-to-left words are isolated.
  *  @param {Element} node
  *  @param {string} shown */
 function worded(node, shown) {
@@ -47,10 +47,9 @@ function worded(node, shown) {
   return found.map((text, at) => (at % 2 ? aside(text) : document.createTextNode(text)));
 }
 
-// -- finding --------------------------------------------------------------------------------------
+// -- look-ups -------------------------------------------------------------------------------------
 
-/** Return the element of a page that has an id, and is of this kind. A template that lacks it is a
- *  mistake of ours.
+/** Return the element with an id, of this type. A template without it is a bug.
  *  @template {Element} [T=HTMLElement]
  *  @param {string} id
  *  @param {new () => T} [kind]
@@ -59,7 +58,7 @@ export function byId(id, kind) {
   return checked(document.getElementById(id), kind, `#${id}`);
 }
 
-/** Return the first element inside another that fits a selector, and is of this kind.
+/** Return the first element inside another that matches a selector, of this type.
  *  @template {Element} [T=HTMLElement]
  *  @param {ParentNode} parent
  *  @param {string} selector
@@ -84,7 +83,7 @@ function checked(found, kind, name) {
 // -- nodes --------------------------------------------------------------------------------------
 
 /** Make an element. Strings become text nodes through `visible`; functions under `onclick` and the
- *  like become listeners; null, undefined and false are left out.
+ *  like become listeners; null, undefined and false are omitted.
  *  @template {keyof HTMLElementTagNameMap} T
  *  @param {T} tag
  *  @param {Attributes} [attributes]
@@ -94,7 +93,7 @@ export function el(tag, attributes, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
 
-/** Make an element of a picture.
+/** Make an SVG element.
  *  @template {keyof SVGElementTagNameMap} T
  *  @param {T} tag
  *  @param {Attributes} [attributes]
@@ -123,10 +122,10 @@ function filled(node, attributes, children) {
  *  @param {any} value */
 export function set(node, name, value) {
   if (name.startsWith("on")) return node.addEventListener(name.slice(2), value);
-  if (name === "style") throw new TypeError("styles stand in page.css");
+  if (name === "style") throw new TypeError("styles belong in page.css");
   if (value === null || value === undefined || value === false) return node.removeAttribute(name);
   let text = value === true ? "" : String(value);
-  if (name === "href" && !isSafe(text)) throw new TypeError("not a link that may be made");
+  if (name === "href" && !isSafe(text)) throw new TypeError("this link is not allowed");
   if (SPOKEN.has(name)) text = isolated(visible(text, { lines: true }));
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
@@ -150,7 +149,7 @@ export function append(node, ...children) {
   return node;
 }
 
-/** Remove all children, and put others in their place if some are given.
+/** Replace all children; without new ones, remove them.
  *  @template {Element} T
  *  @param {T} node
  *  @param {...Child} children
@@ -160,7 +159,7 @@ export function clear(node, ...children) {
   return append(node, children);
 }
 
-/** What stands in place of something that could not be read: what it is, and why.
+/** The placeholder of a part that could not be read, with the reason.
  *  @param {string} what
  *  @param {any} error */
 export function unread(what, error) {
@@ -169,7 +168,7 @@ export function unread(what, error) {
   return el("div", { class: "trouble-box unread" }, told);
 }
 
-/** Make the text of a node this, and touch nothing if it is.
+/** Set the text of a node; do nothing if it is unchanged.
  *  @param {Element} node
  *  @param {string | number} text */
 export function say(node, text) {
@@ -177,8 +176,8 @@ export function say(node, text) {
   if (node.textContent !== shown) node.replaceChildren(...worded(node, shown));
 }
 
-/** Make the children of a node be one per item, in order. Nodes of items that stay are kept and
- *  updated, so that focus, selection and scroll stay too.
+/** Make the children of a node one per item, in order. Nodes of remaining items are kept and
+ *  updated, so that focus, selection and scroll position stay.
  *  @template I
  *  @template {Element} N
  *  @param {Element} parent
@@ -204,7 +203,7 @@ export function keep(parent, items, keyOf, make, update = () => {}) {
   parent.kept = after;
 }
 
-// -- links and copying --------------------------------------------------------------------------
+// -- links and copy buttons ---------------------------------------------------------------------
 
 /** The address of a run's page.
  *  @param {string} id */
@@ -219,15 +218,15 @@ export function runLink(id, text = id) {
   return el("a", { href: runUrl(id), class: "run-id", translate: "no" }, text);
 }
 
-/** A link to the outside if the text is an address of the web, else the text.
+/** An external link if the text is a web address, else the text.
  *  @param {string} url */
 export function outside(url) {
   if (!/^https?:\/\/[^\s]+$/i.test(url) || visible(url) !== url) return visible(url);
   return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, url);
 }
 
-/** A button that copies a text, or what a function returns. What is copied is what is shown: nothing
- *  hidden in it.
+/** A button that copies a text, or the result of a function. The copied text is the shown text,
+ *  without hidden characters.
  *  @param {string | (() => string)} text
  *  @param {string} name */
 export function copyButton(text, name = "Copy") {
@@ -274,7 +273,7 @@ export function time(at, { exact = false } = {}) {
   return el("time", { datetime: iso, title: moment(at) }, told);
 }
 
-/** How long ago something was, or how long it is until then, as an element that stays right.
+/** The time since or until a moment, as an element that updates itself.
  *  @param {string | number | null | undefined} at */
 export function ago(at) {
   if (!at) return el("span", { class: "faint" }, "–");
@@ -282,7 +281,7 @@ export function ago(at) {
   return el("time", { datetime: iso, "data-ago": "", title: moment(at) }, agoText(at));
 }
 
-/** Bring all times that were made by `ago` up to date. */
+/** Update all times that `ago` made. */
 export function refreshTimes() {
   if (document.hidden) return;
   /** @type {NodeListOf<HTMLTimeElement>} */
@@ -292,7 +291,7 @@ export function refreshTimes() {
 
 // -- status -------------------------------------------------------------------------------------
 
-// One small picture each, so that colour is never the only sign.
+// An icon for each, so that colour is never the only distinction.
 /** @type {Record<string, string>} */
 const SIGNS = {
   queued: "M6 2.5a3.5 3.5 0 1 0 0 7a3.5 3.5 0 1 0 0-7z",
@@ -309,7 +308,7 @@ const SIGNS = {
 };
 const SOLID = new Set(["running", "held"]);
 
-/** A small picture of a status.
+/** The icon of a status.
  *  @param {string} status */
 export function sign(status) {
   const path = svg("path", { d: SIGNS[status] ?? SIGNS.info });
@@ -317,7 +316,7 @@ export function sign(status) {
   return svg("svg", { viewBox: "0 0 12 12", class: kind, "aria-hidden": "true" }, path);
 }
 
-/** A status as picture and word, with the reason if it is held.
+/** A status as icon and word, with the reason if it is held.
  *  @param {string} status
  *  @param {string | null} [reason] */
 export function badge(status, reason) {

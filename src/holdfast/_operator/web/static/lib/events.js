@@ -5,7 +5,7 @@
 
 const QUIET_MS = 45000;
 
-/** Takes the text of a stream in pieces, and makes events of it: { event, data, id }. */
+/** Parses the text of a stream, in pieces, into events: { event, data, id }. */
 export class EventParser {
   id = "";
   /** @type {number | null} */
@@ -20,19 +20,19 @@ export class EventParser {
     this.data = [];
   }
 
-  /** Return the events that are complete with this piece.
+  /** Return the events that this piece completes.
    *  @param {string} piece
    *  @returns {ServerEvent[]} */
   push(piece) {
     const text = this.rest + piece;
-    // A carriage return at the end may be half of a break.
+    // A carriage return at the end may be half of a line break.
     const until = text.endsWith("\r") ? text.length - 1 : text.length;
     const lines = text.slice(0, until).split(/\r\n|\n|\r/);
     this.rest = lines.pop() + text.slice(until);
     return lines.map((line) => this.take(line)).filter((event) => event !== null);
   }
 
-  /** Take one line; an empty one ends an event.
+  /** Parse one line; an empty one ends an event.
    *  @param {string} line
    *  @returns {ServerEvent | null} */
   take(line) {
@@ -56,9 +56,9 @@ export class EventParser {
   }
 }
 
-/** Give every event of an answer to `heard`, until it ends. One that is silent for longer than the
- *  server ever is (it sends comments) is given up. Returns the time to wait before the next try, if
- *  the server said one.
+/** Pass every event of a response to `heard`, until it ends. Stop if the stream is silent for
+ *  longer than the server's interval of comments. Returns the time to wait before the next try, if
+ *  the server sent one.
  *  @param {Response} answer
  *  @param {(event: ServerEvent) => void} heard
  *  @param {() => void} stop

@@ -1,9 +1,9 @@
-// How things are said to people: times, lengths, numbers, money. Pure: no nodes here.
+// Formats for people: times, durations, numbers, money. Pure: no nodes.
 // @ts-check
 
 // -- text ---------------------------------------------------------------------------------------
 
-/** Return text that is no longer than this, saying how much is left out.
+/** Return text cut to this length, with the number of omitted characters.
  *  @param {string} text
  *  @param {number} chars */
 export function clipped(text, chars = 400) {
@@ -11,7 +11,7 @@ export function clipped(text, chars = 400) {
   return `${text.slice(0, chars)}… (${number(text.length - chars)} more characters)`;
 }
 
-/** What a status is called; words of ours have underscores, people do not.
+/** The text of an identifier: without underscores.
  *  @param {string | null | undefined} name */
 export function words(name) {
   return String(name ?? "").replaceAll("_", " ");
@@ -21,18 +21,18 @@ export function words(name) {
 
 let aheadMs = 0;
 
-/** Take the server's clock as the clock.
+/** Use the server's clock.
  *  @param {string} now */
 export function setClock(now) {
   aheadMs = new Date(now).getTime() - Date.now();
 }
 
-/** What time it is for the server, in milliseconds. */
+/** The current time of the server, in milliseconds. */
 export function nowMs() {
   return Date.now() + aheadMs;
 }
 
-/** A time as milliseconds, from the ISO text of the API; with its microseconds, which a Date drops.
+/** A time in milliseconds, from the ISO string of the API; with microseconds, which a Date drops.
  *  @param {string | number} at */
 export function ms(at) {
   if (typeof at === "number") return at;
@@ -43,13 +43,13 @@ export function ms(at) {
 /** @type {(value: number) => string} */
 const two = (value) => String(value).padStart(2, "0");
 
-/** A time in UTC, to the second, as the command line says it.
+/** A time in UTC, to the second, as the command line shows it.
  *  @param {string | number} at */
 export function moment(at) {
   return new Date(ms(at)).toISOString().slice(0, 19).replace("T", " ") + " UTC";
 }
 
-/** A time of day where the reader is; with its date, if that is not today.
+/** A time of day in the reader's zone, with the date if it is not today.
  *  @param {string | number} at */
 export function clock(at) {
   const date = new Date(ms(at));
@@ -62,7 +62,7 @@ export function clock(at) {
     : `${date.getFullYear()}-${day} ${told}`;
 }
 
-/** How long ago something was, or how long it is until then.
+/** The time since or until a moment.
  *  @param {string | number} at */
 export function agoText(at) {
   const seconds = (nowMs() - ms(at)) / 1000;
@@ -70,7 +70,7 @@ export function agoText(at) {
   return seconds < 0 ? `in ${length(-seconds)}` : `${length(seconds)} ago`;
 }
 
-/** A span of time in the unit in which a person thinks of it.
+/** A duration in a readable unit.
  *  @param {number | null | undefined} seconds */
 export function length(seconds) {
   if (seconds === null || seconds === undefined) return "–";
@@ -87,14 +87,14 @@ export function length(seconds) {
 
 // -- numbers ------------------------------------------------------------------------------------
 
-/** A number with its thousands marked.
+/** A number with thousands separators.
  *  @param {number | string | null | undefined} value */
 export function number(value) {
   if (value === null || value === undefined) return "–";
   return Number(value).toLocaleString("en-US", { maximumFractionDigits: 2 });
 }
 
-/** An amount in US dollars; small ones keep the digits that matter.
+/** An amount in US dollars; small amounts keep their significant digits.
  *  @param {number | string | null | undefined} usd */
 export function money(usd) {
   if (usd === null || usd === undefined) return "–";

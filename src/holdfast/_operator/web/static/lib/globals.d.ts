@@ -1,21 +1,21 @@
-// What the page notes on elements that it keeps, and what TypeScript does not know of browsers yet.
-// Nothing of it is served.
+// Properties that the page adds to elements, and browser features that TypeScript does not know yet.
+// This file is not served.
 
 import type { Bar } from "../pages/bars.js";
 
-/** What can stand in an element. */
+/** The possible children of an element. */
 export type Child = Node | string | number | boolean | null | undefined | Child[];
 
 declare global {
   interface Element {
     /** The nodes that `keep` made, by key. */
     kept?: Map<string, Element>;
-    /** What is shown in it, to tell whether that changes. */
+    /** A key of its content, to detect changes. */
     shown?: string | null;
     told?: string;
     /** The bar of a timeline that it draws. */
     bar?: Bar;
-    /** Whether `reading` has read it before, and the box that says that it cannot now. */
+    /** Whether `reading` has read it before, and the box that reports a failure. */
     wasRead?: boolean;
     unread?: Element | null;
   }

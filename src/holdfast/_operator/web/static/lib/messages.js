@@ -1,6 +1,6 @@
-// Finds the messages of a conversation in a value, and brings the shapes of different models into
-// one: { role, name, parts }, where a part is a text, a thought, a call of a tool, its result, or
-// anything else. Pure: nothing here touches the page.
+// Finds the messages of a conversation in a value, and normalizes the formats of different models
+// to { role, name, parts }. A part is a text, a thought, a tool call, its result, or any other
+// value. Pure: no nodes.
 // @ts-check
 
 import { part as partOf, read } from "./numbers.js";
@@ -29,7 +29,7 @@ const KNOWN = new Set([
 ]);
 const ITEMS = new Set(["message", "function_call", "function_call_output", "reasoning"]);
 
-/** Return the messages in a value, or null if it is no conversation.
+/** Return the messages in a value, or null if it is not a conversation.
  *  @param {any} value
  *  @param {number} depth
  *  @returns {Message[] | null} */
@@ -37,8 +37,8 @@ export function messagesIn(value, depth = DEPTH) {
   return conversationIn(value, depth)?.messages ?? null;
 }
 
-/** Return `{messages, rest}`, where the rest is what else the value holds (undefined if nothing), or
- *  null if it is no conversation.
+/** Return `{messages, rest}`, with the rest of the value (undefined if there is none), or null if
+ *  it is not a conversation.
  *  @param {any} value
  *  @param {number} depth
  *  @returns {Conversation | null} */
@@ -84,7 +84,7 @@ function without(value, ...names) {
   return Object.keys(left).length ? left : undefined;
 }
 
-/** Set a field, also one that is called __proto__.
+/** Set a field, even one with the name __proto__.
  *  @param {any} value
  *  @param {string} name
  *  @param {any} field */
@@ -97,7 +97,7 @@ function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
-/** An object of a class is shown as {"Name": {fields}}: what counts is inside.
+/** Unwrap an object of a class, which the API shows as {"Name": {fields}}.
  *  @param {any} value */
 function bare(value) {
   if (!isObject(value)) return value;
@@ -128,7 +128,7 @@ function roleOf(one) {
   return role.includes(".") ? role.slice(role.lastIndexOf(".") + 1).toLowerCase() : role;
 }
 
-/** One message in the one shape.
+/** A message in the normal form.
  *  @param {any} value
  *  @returns {Message} */
 export function normal(value) {
@@ -175,7 +175,7 @@ const list = (value) => (Array.isArray(value) ? value : []);
 /** @type {(part: Part) => Part} */
 const asThought = (part) => (part.kind === "text" ? { kind: "thought", text: part.text } : part);
 
-/** A name or an id as text; null if it is neither text nor number.
+/** A name or an id as a string; null if it is neither a string nor a number.
  *  @param {any} value
  *  @returns {string | null} */
 function word(value) {
@@ -216,7 +216,7 @@ function toolCall(made) {
   );
 }
 
-/** Arguments often are JSON in a text.
+/** Parse arguments, which often are JSON in a string.
  *  @param {any} value */
 function parsed(value) {
   if (typeof value !== "string" || !/^\s*[[{]/.test(value)) return value ?? null;
@@ -262,7 +262,7 @@ const READERS = new Map([
   ["refusal", (one) => typeof one.refusal === "string" && text(one.refusal)],
 ]);
 
-/** The content of a result is text, or a list of texts.
+/** The content of a result: a string, or a list of strings.
  *  @param {any} value */
 function plain(value) {
   const parts = Array.isArray(value) ? value : null;

@@ -1,20 +1,20 @@
-// JSON, without changing a number: JavaScript knows no whole number beyond 2^53, and no 1.0.
+// JSON without changes of numbers: JavaScript cannot represent integers beyond 2^53, or 1.0.
 //
-// What is read has plain numbers in it. How a number was written is remembered beside the object or
-// list that holds it, where it would be written differently now; that is what people are shown.
+// Parsed values contain plain numbers. If JavaScript would write a number differently, its source
+// text is remembered with the containing object or list, and shown instead.
 // @ts-check
 
 /** @type {WeakMap<object, Map<string, string>>} */
 const sources = new WeakMap();
 
-/** Read JSON, and remember how its numbers are written.
+/** Parse JSON, and remember the source text of its numbers.
  *  @param {string} text
  *  @returns {any} */
 export function read(text) {
   try {
     return JSON.parse(text, noted);
   } catch (error) {
-    // Nested deeper than a reader with a memory can go.
+    // Nested too deeply for a parse with a reviver.
     if (error instanceof RangeError) return JSON.parse(text);
     throw error;
   }
@@ -43,14 +43,16 @@ function note(holder, name, source) {
   sources.set(holder, known.set(String(name), source));
 }
 
-/** Return how a number in an object or list was written, if JavaScript would write it otherwise.
+/** Return the source text of a number in an object or list, if JavaScript would write it
+ *  differently.
  *  @param {any} holder
  *  @param {string | number} name */
 export function sourceOf(holder, name) {
   return sources.get(holder)?.get(String(name));
 }
 
-/** Return a value as JSON, its numbers as they were. `source` is that of the value itself.
+/** Return a value as JSON with its original numbers. `source` is the source text of the value
+ *  itself.
  *  @param {any} value
  *  @param {{ indent?: number, source?: string }} [options] */
 export function written(value, { indent = 2, source = undefined } = {}) {
@@ -68,7 +70,7 @@ function raw(name, value) {
   return source === undefined ? value : JSON.rawJSON(source);
 }
 
-/** Return an object with those fields of another that are wanted, their numbers as they were.
+/** Return an object with selected fields of another, with their original numbers.
  *  @param {Record<string, any>} value
  *  @param {(name: string) => boolean} isWanted
  *  @returns {Record<string, any>} */
@@ -82,7 +84,7 @@ export function part(value, isWanted) {
   return made;
 }
 
-/** Read what a person wrote as JSON, to be sent: every number goes as it was written.
+/** Parse JSON that a person typed, for sending: every number is sent as typed.
  *  @param {string} text
  *  @returns {any} */
 export function typed(text) {
@@ -91,7 +93,7 @@ export function typed(text) {
   );
 }
 
-/** Return a number so that it is sent as it was written.
+/** Return a number that is sent as it was typed.
  *  @param {number} value
  *  @param {string | undefined} source
  *  @returns {any} */
@@ -100,6 +102,6 @@ export function sendable(value, source) {
   try {
     return JSON.rawJSON(source);
   } catch {
-    return value; // People write .5 too, which is no JSON.
+    return value; // People also type .5, which is not JSON.
   }
 }

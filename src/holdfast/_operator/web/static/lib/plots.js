@@ -1,6 +1,6 @@
-// A plot over time, drawn by hand as SVG: lines or stacked bars, a readout for pointer and keyboard,
-// and the same numbers as a table. It scales with its place; geometry is set by attributes, colour
-// by classes.
+// A plot over time, as SVG: lines or stacked bars, a readout for pointer and keyboard, and the same
+// numbers as a table. It scales with its container; attributes set the geometry, classes the
+// colour.
 // @ts-check
 
 import { clear, el, inside, say, set, svg } from "./dom.js";
@@ -44,9 +44,9 @@ const BOTTOM = 20;
 const GRID_LINES = 3;
 const LABEL_EVERY_PX = 92;
 
-/** Make a plot. `of` has: title, means, format(value), kind ("line" or "bar"), top (the least value
- *  that the axis reaches), series: [{name, hue}]. Show numbers with `plot.show(times, values, more)`:
- *  values has one list per series, `more(at)` says what else belongs to a bucket.
+/** Make a plot. `of` has: title, means, format(value), kind ("line" or "bar"), top (the minimum end
+ *  of the axis), series: [{name, hue}]. Show numbers with `plot.show(times, values, more)`: values
+ *  has one list per series, `more(at)` returns an additional text for a bucket.
  *  @param {About} of */
 export function plot(of) {
   const total = el("span", { class: "total" });
@@ -100,7 +100,7 @@ function draw(state) {
   const found = values.flat().some((value) => value !== null && (of.kind !== "bar" || value > 0));
   if (!width) return;
   if (!found) {
-    clear(place, el("p", { class: "nothing" }, of.nothing ?? "Nothing was measured in this time."));
+    clear(place, el("p", { class: "nothing" }, of.nothing ?? "No measures in this time."));
     clear(state.readout);
     state.picture = null;
     return;
@@ -176,7 +176,7 @@ function grid(state, width) {
   const days = times.length * state.bucketMs > 36 * 3600 * 1000;
   const every = roundTime((LABEL_EVERY_PX / scale.step) * state.bucketMs);
   times.forEach((time, at) => {
-    // The first bucket of each round time, by the clock of whoever looks.
+    // The first bucket of each round time, in the reader's zone.
     const local = time - new Date(time).getTimezoneOffset() * 60000;
     if (local % every >= state.bucketMs || scale.x(at) > width - 24) return;
     group.append(svg("text", { class: "axis", x: scale.x(at), y: HEIGHT - 5, "text-anchor": "middle" }, hour(time, days)));
@@ -205,7 +205,7 @@ function hour(at, withDay) {
   return withDay ? `${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}` : clock;
 }
 
-/** Lines, broken where nothing was measured; a value that stands alone is a dot.
+/** Lines with gaps where there are no measures; a single value is a dot.
  *  @param {Drawn} state */
 function curves({ of, values, scale }) {
   const group = svg("g", { "aria-hidden": "true" });
@@ -262,7 +262,7 @@ function bars({ of, times, values, scale }) {
   return group;
 }
 
-// -- reading ------------------------------------------------------------------------------------
+// -- readout ------------------------------------------------------------------------------------
 
 /**
  * @param {SVGSVGElement} picture
@@ -305,7 +305,7 @@ export function lastKnown({ values, times }) {
   return times.length - 1;
 }
 
-/** Show the values of one bucket; -1 shows the legend alone.
+/** Show the values of one bucket; -1 shows only the legend.
  *  @param {State} state
  *  @param {number} at */
 function point(state, at) {
@@ -368,7 +368,7 @@ function swatch(hue) {
   return el("span", { class: "swatch" }, svg("svg", { viewBox: "0 0 14 8", "aria-hidden": "true" }, line));
 }
 
-// -- the same as a table ------------------------------------------------------------------------
+// -- table --------------------------------------------------------------------------------------
 
 /** @param {State} state */
 function fillTable({ of, times, values, bucketMs, table }) {
@@ -384,7 +384,7 @@ function fillTable({ of, times, values, bucketMs, table }) {
     el(
       "table",
       null,
-      el("caption", { class: "unseen" }, `${of.title}; times without a value are left out`),
+      el("caption", { class: "unseen" }, `${of.title}; times without a value are omitted`),
       el("thead", null, el("tr", null, head.map((name, at) => el("th", { scope: "col", class: at ? "num" : null }, name)))),
       el("tbody", null, rows),
     ),

@@ -1,5 +1,5 @@
-// Time as a place on a picture. Pure. Long times in which nothing was executed can be folded: a run
-// that worked for ten seconds and waited for three days would otherwise be one long empty line.
+// Maps time to positions on a picture. Pure. Long idle times can be folded: a run that worked for
+// ten seconds and waited for three days would otherwise be one long empty line.
 // @ts-check
 
 /** @typedef {[number, number]} Span */
@@ -62,14 +62,14 @@ function joined(spans) {
   return found;
 }
 
-/** How long the folded axis is.
+/** The length of the folded axis.
  *  @param {Piece[]} found */
 export function extent(found) {
   const last = found[found.length - 1];
   return last.from + last.size;
 }
 
-/** Where a time stands on the folded axis.
+/** The position of a time on the folded axis.
  *  @param {Piece[]} found
  *  @param {number} at */
 export function placed(found, at) {
@@ -78,7 +78,7 @@ export function placed(found, at) {
   return piece.from + Math.min(1, Math.max(0, share)) * piece.size;
 }
 
-/** Which time stands at a place of the folded axis.
+/** The time at a position of the folded axis.
  *  @param {Piece[]} found
  *  @param {number} place */
 export function timed(found, place) {
@@ -92,7 +92,7 @@ const STEPS = [
   ...[3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5, 1728e5, 6048e5],
 ];
 
-/** Round times for the ticks of a piece of the axis: not more than `most`.
+/** Round times for the ticks of a piece of the axis, at most `most`.
  *  @param {number} start
  *  @param {number} from
  *  @param {number} until

@@ -1,14 +1,14 @@
-// The second secret of a session. The cookie goes to every server of this host, whatever its port;
-// what stands in localStorage belongs to this origin alone. Only both together are a session.
+// The second secret of a session. The browser sends the cookie to every server of this host, on any
+// port; localStorage belongs to this origin only. A session needs both.
 // @ts-check
 
 const NAME = "holdfast-session";
 const OFFERED = "holdfast-offered";
 
-/** The header that carries it. */
+/** The header with the second secret. */
 export const HEADER = "X-Holdfast-CSRF";
 
-/** Take the token that sign-in.js left because another site had sent it; null if there is none. */
+/** Take the token from another site that sign-in.js stored; null if there is none. */
 export function offered() {
   try {
     const found = sessionStorage.getItem(OFFERED);
@@ -28,12 +28,13 @@ export function secret() {
   }
 }
 
-/** Forget it: the session is over. With `only`, unless another tab has a newer one by now.
+/** Remove the second secret, because the session has ended. With `only`, keep a newer one of
+ *  another tab.
  *  @param {string | null} only */
 export function forget(only = null) {
   try {
     if (only === null || localStorage.getItem(NAME) === only) localStorage.removeItem(NAME);
   } catch {
-    // Without storage there is nothing to forget.
+    // Without storage there is nothing to remove.
   }
 }

@@ -1,6 +1,6 @@
-// What stands around every page: navigation with counts, theme, keys, messages, connection.
+// The frame of every page: navigation with counts, theme, keys, messages, connection.
 //
-// A page imports this module, and that is all it needs to do.
+// A page only has to import this module.
 // @ts-check
 
 import { connection, get, me, signOut } from "./api.js";
@@ -18,8 +18,8 @@ const THEMES = ["system", "light", "dark"];
 
 // -- messages -----------------------------------------------------------------------------------
 
-/** Show a short message, and say it to screen readers. Kinds: "info", "good", "bad". A bad one
- *  stays until it is closed, and so does one with a button.
+/** Show a short message, also to screen readers. Kinds: "info", "good", "bad". A bad one stays
+ *  until it is closed, as does one with a button.
  *  @param {string} text
  *  @param {"info" | "good" | "bad"} kind
  *  @param {HTMLButtonElement | null} button */
@@ -32,7 +32,7 @@ export function toast(text, kind = "info", button = null) {
   return node;
 }
 
-/** Say something to screen readers only.
+/** Announce a text to screen readers only.
  *  @param {string} text */
 export function announce(text) {
   const place = byId("spoken");
@@ -40,16 +40,16 @@ export function announce(text) {
   setTimeout(() => say(place, text), 50);
 }
 
-/** Show what went wrong with an error of the API, or any other.
+/** Show the message of an error.
  *  @param {any} error */
 export function failed(error) {
   if (error?.status === 401) return;
-  if (error?.type === "Unreachable" || error?.status === 503) return; // Banners tell.
+  if (error?.type === "Unreachable" || error?.status === 503) return; // Banners report these.
   toast(error?.message ?? String(error), "bad");
 }
 
-/** Read a part of the page. If that fails, a box before `anchor` says what could not be read, until it
- *  can be: a part that is not known must not look like one that is empty.
+/** Read a part of the page. If that fails, a box before `anchor` names the unread part, until it is
+ *  read: an unknown part must not look empty.
  *  @param {HTMLElement} anchor
  *  @param {string} what
  *  @param {() => Promise<any>} read */
@@ -61,7 +61,7 @@ export async function reading(anchor, what, read) {
   } catch (error) {
     if (/** @type {any} */ (error)?.status === 401) return;
     box = unread(what, error);
-    if (anchor.wasRead) append(box, " What is shown of it may be old.");
+    if (anchor.wasRead) append(box, " The data below may be old.");
   }
   anchor.wasRead ||= box === null;
   if (box && anchor.unread?.textContent === box.textContent) return;
@@ -83,13 +83,13 @@ function banner(id, kind, text) {
   place.append(el("div", { class: `banner is-${kind}`, "data-id": id, role: "alert" }, text));
 }
 
-// -- what changed -------------------------------------------------------------------------------
+// -- changes ------------------------------------------------------------------------------------
 
 /** @type {Set<() => void>} */
 const listeners = new Set();
 
-/** Call a function when the store has changed (at most about once a second), and when the page is
- *  looked at again. Returns a function that ends it.
+/** Call a function when the store has changed (at most about once a second), and when the page
+ *  becomes visible again. Returns a function that stops this.
  *  @param {() => void} listener */
 export function onChange(listener) {
   listeners.add(listener);
@@ -98,7 +98,7 @@ export function onChange(listener) {
 
 function changed() {
   countSoon();
-  // What the server knows of all runs may be some seconds old: ask again when all is quiet.
+  // The server caches data about all runs for some seconds: ask again when nothing changes.
   clearTimeout(settling);
   settling = setTimeout(countSoon, COUNT_EVERY_MS);
   for (const listener of listeners) listener();
@@ -116,7 +116,7 @@ function countSoon() {
   counting = setTimeout(refreshCounts, wait);
 }
 
-/** Ask again what needs a person, and show it beside the links. */
+/** Read the counts of decisions and findings, and show them beside the links. */
 export async function refreshCounts() {
   counting = 0;
   countedMs = Date.now();
@@ -125,12 +125,12 @@ export async function refreshCounts() {
     const { questions = [], doubts = [], troubles = [] } = pending.value;
     const waiting = questions.length + doubts.length + troubles.length;
     showCount("pending", waiting, "waiting for a person");
-  } else showUnknown("pending", pending.reason, "What waits for a person");
+  } else showUnknown("pending", pending.reason, "The number of pending decisions");
   if (findings.status === "fulfilled") {
     const { findings: found = [], complete } = findings.value;
     const open = found.filter((one) => one.open !== false).length;
     showCount("findings", open, "open findings", complete === false);
-  } else showUnknown("findings", findings.reason, "How many findings are open");
+  } else showUnknown("findings", findings.reason, "The number of open findings");
 }
 
 /**
@@ -151,7 +151,7 @@ function showCount(name, value, meaning, atLeast = false) {
   if (name === "pending") document.title = titled(value);
 }
 
-/** A count that could not be read is no nought.
+/** Show a count that could not be read as unknown, not as zero.
  *  @param {string} name
  *  @param {any} error
  *  @param {string} what */
@@ -176,8 +176,8 @@ function titled(value) {
 const shortcuts = [];
 let first = "";
 
-/** Make a key, or two after each other ("g r"), do something; it is listed in the help. Without an
- *  action it is only listed: the browser does it.
+/** Bind a key, or a sequence of two ("g r"), to an action, and list it in the help. Without an
+ *  action it is only listed: the browser performs it.
  *  @param {string} keys
  *  @param {string} meaning
  *  @param {((event: KeyboardEvent) => void) | null} action */
@@ -226,7 +226,7 @@ function search() {
   field.select();
 }
 
-/** Go to the run with this id, or the only one that has this in its id; else list those that do.
+/** Open the run with this id, or the only run whose id contains it; else list the matching runs.
  *  @param {string} text */
 async function jump(text) {
   if (!text) return;
@@ -251,7 +251,7 @@ function nextTheme() {
     if (next === "system") localStorage.removeItem("holdfast-theme");
     else localStorage.setItem("holdfast-theme", next);
   } catch {
-    // Without storage the choice lasts for this page.
+    // Without storage the choice is kept for this page only.
   }
   showTheme();
   announce(`Theme: ${next}`);
@@ -268,8 +268,8 @@ function showTheme() {
 /** @type {string | null} */
 let token = null;
 
-/** A token came with the address, though somebody is signed in: no token stays in sight, and nobody
- *  becomes somebody else without asking for it. */
+/** Handle a token in the address of a signed-in browser: hide it, and do not switch the user
+ *  without asking. */
 function offered() {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
   if (found !== null) history.replaceState(null, "", location.pathname + location.search);
@@ -277,7 +277,7 @@ function offered() {
   if (!given) return;
   token = given;
   ready.then(({ actor }) => {
-    const said = `The address came with a token. It was not used: you are signed in as ${actor}.`;
+    const said = `The address contains a token. It was not used: you are signed in as ${actor}.`;
     toast(said, "info", useToken("Use it instead"));
   }, () => {});
 }
@@ -293,7 +293,7 @@ function useToken(name) {
   return button;
 }
 
-/** The cookie let this page in, but the other half of the session is gone: ask for a token here. */
+/** The cookie was accepted, but the other half of the session is missing: ask for a token here. */
 function signInHere() {
   const button = el("button", { class: "primary", disabled: true }, "Sign in");
   const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
@@ -303,7 +303,7 @@ function signInHere() {
       "div",
       { class: "empty" },
       el("h1", null, "Sign in again"),
-      el("p", null, "This browser no longer has all of its session for this page."),
+      el("p", null, "This browser has lost a part of its session for this page."),
       el(
         "form",
         { id: "sign-in", class: "row" },
@@ -316,7 +316,7 @@ function signInHere() {
     ),
   );
   field.focus();
-  // What is sent before anybody listens would only load the page again.
+  // A submit before the listener is set would only reload the page.
   import("../pages/sign-in.js").then(() => (button.disabled = false), failed);
 }
 
@@ -360,7 +360,7 @@ function start() {
   connection.addEventListener("stranger", signInHere, { once: true });
   connection.addEventListener("store", (event) => {
     const why = /** @type {CustomEvent<string>} */ (event).detail;
-    const told = "The store cannot be read, so what is shown may be old or gone. It says:";
+    const told = "The store cannot be read, so this page may be outdated. The error:";
     banner("store", "bad", why ? `${told} ${why}` : "");
   });
   connection.addEventListener("lost", () =>
@@ -376,7 +376,7 @@ function start() {
   changes(changed);
 }
 
-/** Resolves to what `me()` says, once the page knows who is looking.
+/** Resolves to the result of `me()`.
  *  @type {Promise<Me>} */
 export const ready = introduce();
 ready.catch(failed);

@@ -1,5 +1,6 @@
-// Text of others, made inert: nothing in it is unseen, and nothing in it moves what stands around it.
-// The set of what is escaped is that of the command line (`_engine/text.py`). Pure: no nodes here.
+// Neutralizes untrusted text: nothing in it is invisible, and nothing in it reorders its
+// surroundings. The set of escaped characters is that of the command line (`_engine/text.py`).
+// Pure: no nodes.
 // @ts-check
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800\u{1D159}]|(?! )\p{White_Space}/u;
@@ -8,15 +9,15 @@ const SPECIAL = new RegExp(`${HIDDEN.source}|${MARK.source}`, "u");
 const SHORT = new Map([["\n", "\\n"], ["\r", "\\r"], ["\t", "\\t"]]);
 const MARKS_MAX = 4;
 
-/** Return text with everything that is not plainly visible escaped; with `lines`, breaks stay. Marks
- *  that stand on a letter stay, if they are not too many; those that stand on nothing do not.
+/** Return text with all invisible characters escaped; with `lines`, line breaks stay. Combining
+ *  marks on a letter stay, up to a limit; marks without a letter are escaped.
  *  @param {any} text
  *  @param {{ lines?: boolean }} [options] */
 export function visible(text, { lines = false } = {}) {
   const given = said(text);
   if (!SPECIAL.test(given)) return given;
   let made = "";
-  let room = 0; // How many marks the last letter may still have.
+  let room = 0; // How many more marks the last letter may have.
   for (const char of given) {
     const isMark = MARK.test(char);
     if (lines && char === "\n") {
@@ -33,7 +34,7 @@ export function visible(text, { lines = false } = {}) {
   return made;
 }
 
-/** What is no text is never asked to make itself one.
+/** Return a value as a string; never call the `toString` of an object.
  *  @param {any} value */
 function said(value) {
   return value !== null && typeof value === "object" ? "(not a text)" : String(value);
@@ -54,14 +55,15 @@ function escaped(char) {
 const FROM_RIGHT = "[\\u0590-\\u08ff\\ufb1d-\\ufdff\\ufe70-\\ufeff\\u{10800}-\\u{10fff}\\u{1e800}-\\u{1efff}]";
 const WORDS = new RegExp(`(${FROM_RIGHT}(?: *${FROM_RIGHT}|\\p{M})*)`, "gu");
 
-/** Cut text so that every second piece is words that are written from right to left. Each of them
- *  is laid out by itself; digits and signs between them stay where they are.
+/** Split text so that every second piece is right-to-left words. Each of them is laid out
+ *  separately; digits and punctuation between them keep their position.
  *  @param {string} text */
 export function pieces(text) {
   return text.split(WORDS);
 }
 
-/** The same for where no element can stand (titles, options): each such piece between isolates.
+/** The same for places without elements (titles, options): each such piece between isolate
+ *  characters.
  *  @param {string} text */
 export function isolated(text) {
   return text.replace(WORDS, "\u2068$1\u2069");

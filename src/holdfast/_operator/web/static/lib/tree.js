@@ -1,6 +1,6 @@
-// A value as a tree: objects and lists open and close, long ones are shown in parts.
+// A value as a tree: objects and lists open and close; long ones are shown in parts.
 //
-// Keys on an object or list: Right opens, Left closes, Up and Down go to the one before or after.
+// Keys on an object or list: Right opens, Left closes, Up and Down go to the previous or next one.
 // Parts are made when they are first opened, so that a large value costs nothing until it is read.
 // @ts-check
 
@@ -19,13 +19,13 @@ const OPEN_CHARS = 400;
 const CLIPPED = "…clipped";
 const DEPTH = 8;
 
-/** Return a value as a tree. `open` says how many levels are open from the start; `full` is called
- *  by the button of a value that the server has cut.
+/** Return a value as a tree. `open` is the number of levels that are open initially; the button of
+ *  a value that the server has cut calls `full`.
  *  @param {any} value
  *  @param {Partial<Options> & { label?: string }} [options] */
 export function tree(value, { open = 2, full = null, label = "Value" } = {}) {
   const root = el("div", { class: "tree", role: "group", "aria-label": label });
-  // The fields of a small object stand by themselves, without a line that only counts them.
+  // The fields of a small object are shown directly, without a line that counts them.
   const fields = isObject(value) && !isClipped(value) ? Object.entries(value) : [];
   if (fields.length && fields.length <= BARE_MAX) for (const [name, one] of fields) root.append(node(
     name,
@@ -38,7 +38,7 @@ export function tree(value, { open = 2, full = null, label = "Value" } = {}) {
   return root;
 }
 
-/** Say whether the server has cut something out of this value.
+/** Return whether the server has cut a part of this value.
  *  @param {any} value */
 export function isClipped(value) {
   return isObject(value) && Object.keys(value).length === 1 && typeof value[CLIPPED] === "number";
@@ -101,7 +101,7 @@ function cut(value, { full }) {
 
 // -- scalars ------------------------------------------------------------------------------------
 
-/** A string, number, boolean or null; a number as it was written, if that is said.
+/** A string, number, boolean or null; a number in its source text, if given.
  *  @param {any} value
  *  @param {string} [source] */
 export function scalar(value, source) {
@@ -130,7 +130,7 @@ function string(value) {
 
 /** @param {string} value */
 function text(value) {
-  if (value === "") return el("span", { class: "faint" }, "empty text");
+  if (value === "") return el("span", { class: "faint" }, "empty string");
   if (value.includes("\n")) return el("span", { class: "tree-string block" }, lines(value));
   return el("span", { class: "tree-string" }, outside(value));
 }
@@ -169,7 +169,7 @@ function branch(name, value, entries, options) {
   return box;
 }
 
-/** How long a value is as text; one that is nested too deeply counts as long.
+/** The length of a value as text; a deeply nested one counts as long.
  *  @param {any} value */
 export function sizeOf(value) {
   try {
@@ -205,7 +205,7 @@ function parts(box, value, entries, options, from) {
   box.append(more);
 }
 
-/** The beginning of a value in one short line, for what is closed.
+/** The beginning of a value on one short line, for closed branches.
  *  @param {any} value
  *  @param {number} chars
  *  @param {string} [source] */

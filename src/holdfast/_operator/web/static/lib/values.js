@@ -1,5 +1,5 @@
-// Inputs, outputs and states, readable: a conversation where there is one, else a tree; both can be
-// switched to, and the JSON can be copied.
+// Readable inputs, outputs and states: as a conversation if the value is one, else as a tree. The
+// reader can switch between both, and copy the JSON.
 // @ts-check
 
 import { clear, copyButton, el, lines } from "./dom.js";
@@ -22,8 +22,9 @@ export function fieldView(holder, name, options) {
   return valueView(holder[name], { ...options, source: sourceOf(holder, name) });
 }
 
-/** Return a value for people. `full` loads what the server has cut; `label` names it; `source` is how
- *  a number was written. A value that cannot be shown takes nothing else away.
+/** Return a value for people. `full` loads the parts that the server has cut; `label` names the
+ *  value; `source` is the source text of a number. A value that cannot be shown does not affect
+ *  others.
  *  @param {any} value
  *  @param {Options} options */
 export function valueView(value, options = {}) {
@@ -59,7 +60,7 @@ function shown(value, { label = "Value", full = null, open = 2, source = undefin
   return box;
 }
 
-/** What looks like a conversation and is none is shown as what it is.
+/** The conversation in a value, or null. A value that only resembles one is shown as a tree.
  *  @param {any} value */
 function talkIn(value) {
   try {
@@ -89,7 +90,7 @@ function choice(options, label) {
 
 // -- conversation -------------------------------------------------------------------------------
 
-/** Return messages as a conversation; of a long one the newest, the others on demand.
+/** Return messages as a conversation; of a long one, the newest, and the others on demand.
  *  @param {Message[]} messages
  *  @param {string} label */
 export function conversation(messages, label = "Conversation") {
@@ -123,7 +124,7 @@ function message({ role, name, parts }) {
   const said = el(
     "div",
     { class: "talk-said" },
-    parts.length ? parts.map(part) : el("span", { class: "faint" }, "nothing said"),
+    parts.length ? parts.map(part) : el("span", { class: "faint" }, "no content"),
   );
   return el(
     "li",

@@ -1,5 +1,5 @@
-// The bars of a timeline: which there are, how long they last, and what they mean in words. Nothing
-// here draws.
+// The bars of a timeline: their list, their length, and their meaning in words. Nothing is drawn
+// here.
 // @ts-check
 
 import { el, time } from "../lib/dom.js";
@@ -16,17 +16,17 @@ const FOUND = { died: "found dead", "lease expired": "its lease had expired" };
 const LOST = new Set(Object.keys(FOUND));
 const HEADS = ["What", "Which", "Status", "Attempt", "Start", "After", "Took"];
 
-/** When a bar ends; now, if it has not.
+/** The end of a bar; now, if it has none.
  *  @type {(bar: Bar, now: number) => number} */
 export const ended = (bar, now) => (bar.end ? ms(bar.end) : now);
 
-/** What tells a bar from all others, also in the next answer.
+/** The key of a bar, stable across answers.
  *  @param {Bar} bar */
 export function idOf(bar) {
   return [bar.kind, bar.key, bar.attempt, bar.generation, bar.start].join("|");
 }
 
-/** All bars of a timeline, with one for each time that a process had the run.
+/** All bars of a timeline, with one for each process that owned the run.
  *  @param {Timeline} told
  *  @returns {Bar[]} */
 export function all({ bars, executions }) {
@@ -45,13 +45,13 @@ export function all({ bars, executions }) {
   return [...had, ...bars];
 }
 
-/** All bars in the order of time.
+/** All bars in order of time.
  *  @param {Timeline} told */
 export function inOrder(told) {
   return all(told).toSorted((one, other) => ms(one.start) - ms(other.start));
 }
 
-/** Where a timeline begins and where it ends for now.
+/** The start and the current end of a timeline.
  *  @param {Timeline} told */
 export function span(told) {
   const start = ms(told.start);
@@ -59,7 +59,8 @@ export function span(told) {
   return { start, now: Math.max(now, start + 1) };
 }
 
-/** Return the axis, and whether it is folded: as asked, or by itself when most of the time is idle.
+/** Return the axis, and whether it is folded: as requested, or automatically when most of the time
+ *  is idle.
  *  @param {Timeline} told
  *  @param {boolean | null} asked
  *  @returns {{ axis: Piece[], folded: boolean }} */
@@ -73,7 +74,7 @@ export function axisOf(told, asked) {
   return { axis: pieces(start, now, busy, folded), folded };
 }
 
-/** A step in doubt works no longer once the run is held: it waits for a person.
+/** The end of a step's work: a step in doubt stops working when the run is held.
  *  @param {Timeline} told
  *  @param {Bar} bar
  *  @param {number} now */
@@ -93,9 +94,9 @@ export function inWords(told, bar) {
   const took = length((ended(bar, now) - ms(bar.start)) / 1000);
   const after = length((ms(bar.start) - start) / 1000);
   const when = `${moment(bar.start)} (+${after}), ${took}${bar.end ? "" : " so far"}`;
-  if (bar.kind === "execution") return `${bar.name} had the run: ${ending(bar)}. ${when}`;
+  if (bar.kind === "execution") return `${bar.name} owned the run: ${ending(bar)}. ${when}`;
   if (bar.kind === "gap" && bar.status !== "queued") return lost(bar, took);
-  if (bar.kind === "gap") return `Nobody had the run: ${bar.name}. ${when}`;
+  if (bar.kind === "gap") return `Nobody owned the run: ${bar.name}. ${when}`;
   if (bar.kind === "held") return `Held: ${words(bar.status)}. ${when}`;
   if (bar.kind === "joined") return `${count(bar.count ?? 0, "earlier bar")}, joined. ${when}`;
   if (bar.kind === "wait") return `${bar.key} waits for: ${bar.name}, ${words(bar.status)}. ${when}`;
@@ -108,7 +109,8 @@ export function inWords(told, bar) {
   return `${bar.effect ? "effect " : ""}${what}: ${words(bar.status)}${more}${left}${known}. ${when}`;
 }
 
-/** How an execution ended. Of a process that died it is known when it wrote last, not when it died.
+/** The end of an execution. For a dead process, the time of its last write is known, not the time
+ *  of its death.
  *  @param {Bar} bar */
 function ending(bar) {
   if (!bar.end || !LOST.has(bar.status)) return words(bar.status);
@@ -116,17 +118,17 @@ function ending(bar) {
   return `${words(bar.status)}, last sign of life ${moment(bar.end)}${found}`;
 }
 
-/** The time in which a process died: nobody knows when in it.
+/** The interval in which a process died, at an unknown time.
  *  @param {Bar} bar
  *  @param {string} took */
 function lost(bar, took) {
   const found = FOUND[words(bar.status)];
-  const until = bar.end ? `${found} ${moment(bar.end)}` : `${found}, and nobody has taken the run yet`;
+  const until = bar.end ? `${found} ${moment(bar.end)}` : `${found}, and no process has claimed the run yet`;
   const long = bar.end ? took : `${took} so far`;
   return `Last sign of life ${moment(bar.start)}; ${until}. In between it may have been at work. ${long}`;
 }
 
-/** The whole timeline in a line.
+/** A summary of the timeline in one line.
  *  @param {Timeline} told */
 export function summary(told) {
   const gaps = told.bars.filter((bar) => bar.kind === "gap" && bar.status !== "queued").length;

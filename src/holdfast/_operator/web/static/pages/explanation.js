@@ -1,4 +1,4 @@
-// What is the case with a run, what is known, what is not, and what can be done: on top of its page.
+// The explanation at the top of a run's page: status, known and unknown facts, next actions.
 // @ts-check
 
 import { keyOf, questionCard } from "../dialogs/answer.js";
@@ -10,13 +10,13 @@ import { ready } from "../lib/shell.js";
 
 /** @type {Record<string, string>} */
 const SEVERE = { error: "is-bad", warning: "is-warn", info: "is-calm" };
-const NEEDS = new Set(["held", "running"]);  // A run at work is explained only if nobody has it.
+const NEEDS = new Set(["held", "running"]);  // A running run is explained only if no process owns it.
 
-/** Return the node; `show(answer)` fills it from what `/api/v1/run` says. `changed` is called when a
- *  question was answered here.
+/** Return the node; `show(answer)` fills it from the answer of `/api/v1/run`. `changed` is called
+ *  when a question was answered here.
  *  @param {() => any} changed */
 export function explanationView(changed) {
-  const box = el("section", { class: "explanation", "aria-label": "What is the case" });
+  const box = el("section", { class: "explanation", "aria-label": "Explanation" });
   const asked = el("div", { class: "stack-small" });
   const node = el("div", { class: "stack-small", hidden: true }, box, asked);
   let shown = "";
@@ -47,7 +47,7 @@ function kindOf(run, questions) {
   return NEEDS.has(run.status) || questions.length ? "is-warn" : "is-calm";
 }
 
-/** An update does not take the focus away: the same part has it afterwards.
+/** Keep the focus during an update: the same part has it afterwards.
  *  @param {HTMLElement} box
  *  @param {() => void} update */
 function keepFocus(box, update) {
@@ -112,7 +112,7 @@ function finding({ kind, severity, text, actions = [], since }) {
   );
 }
 
-/** An error as the journal tells it.
+/** An error from the journal.
  *  @param {ErrorView | null} error */
 export function errorBox(error) {
   if (!error) return null;
@@ -124,13 +124,13 @@ export function errorBox(error) {
   );
 }
 
-/** What is shown when a run cannot be: it does not exist, was deleted, or is damaged.
+/** The page of a run that does not exist, was deleted, or is damaged.
  *  @param {string} id
  *  @param {any} error */
 export function cannotShow(id, error) {
   /** @type {Record<string, string>} */
   const meanings = {
-    RunNotFound: "There is no run with this id here.",
+    RunNotFound: "This store has no run with this id.",
     RunDeleted: "This run was deleted; only its id is kept.",
     Corrupt: "This run cannot be read: its records are damaged.",
   };
@@ -145,7 +145,7 @@ export function cannotShow(id, error) {
         "p",
         null,
         "See ",
-        el("a", { href: `/?search=${encodeURIComponent(id)}` }, "runs that have this in their id"),
+        el("a", { href: `/?search=${encodeURIComponent(id)}` }, "runs whose id contains this"),
         ", or ",
         el("a", { href: "/" }, "all runs"),
         ".",

@@ -1,5 +1,5 @@
-// The filters of the list of runs. What is asked for stands in the address, so that it can be kept,
-// sent to somebody, and gone back to.
+// The filters of the list of runs. They are part of the address, so that a filtered list can be
+// bookmarked, shared, and reached with the back button.
 // @ts-check
 
 import { el, inside, keep, say, sign } from "../lib/dom.js";
@@ -50,29 +50,30 @@ const FIELDS = [
 const parts = /** @type {Parts} */ ({ fields: {} });
 let changed = () => {};
 
-// -- what is asked for, as it stands in the address ------------------------------------------------
+// -- filters in the address
+// ------------------------------------------------------------------------
 
-/** What is asked for.
+/** The filters of the address.
  *  @returns {Wanted} */
 export function asked() {
   const query = new URLSearchParams(location.search);
   return { status: query.getAll("status"), before: query.get("before"), ...texts((name) => query.get(name) ?? "") };
 }
 
-/** One text for each field.
+/** One string for each field.
  *  @param {(name: Name) => string} of
  *  @returns {Record<Name, string>} */
 function texts(of) {
   return /** @type {Record<Name, string>} */ (Object.fromEntries(FIELDS.map((name) => [name, of(name)])));
 }
 
-/** Whether only some runs are asked for.
+/** Whether any filter is set.
  *  @param {Wanted} wanted */
 export function isFiltered(wanted) {
   return wanted.status.length > 0 || FIELDS.some((name) => wanted[name]);
 }
 
-/** Ask for something else.
+/** Set other filters, and reload the list.
  *  @param {Wanted} wanted */
 export function go(wanted) {
   const query = new URLSearchParams();
@@ -92,7 +93,7 @@ function change(changes) {
 
 // -- filters -----------------------------------------------------------------------------------------
 
-/** Return the filters; `onchange` is called when something else is asked for.
+/** Return the filters; `onchange` is called when they change.
  *  @param {() => void} onchange */
 export function filters(onchange) {
   changed = onchange;
@@ -122,7 +123,7 @@ export function filters(onchange) {
   return el("div", { class: "stack-small" }, parts.chips, more);
 }
 
-/** What stands in the fields for text. */
+/** The values of the text fields. */
 function typed() {
   return Object.fromEntries(TEXTS.map(([name]) => [name, parts.fields[name]?.value.trim() ?? ""]));
 }
@@ -155,7 +156,7 @@ function choice(name, label, options) {
   return el("div", { class: "field" }, el("label", { for: select.id }, label), select);
 }
 
-/** Show in the filters what the address says. */
+/** Set the fields to the filters of the address. */
 export function fill() {
   const wanted = asked();
   for (const name of FIELDS) {
@@ -164,7 +165,7 @@ export function fill() {
     if (document.activeElement === field && field.tagName === "INPUT") continue;
     field.value = wanted[name];
     if (field.tagName === "SELECT" && field.value !== wanted[name]) {
-      // A value that the list does not have, from an address: it counts all the same.
+      // A value of the address that the list does not have: it still applies.
       field.append(el("option", { value: wanted[name] }, wanted[name]));
       field.value = wanted[name];
     }
@@ -173,7 +174,7 @@ export function fill() {
   chips({});
 }
 
-/** Show the statuses, with how many runs have them where that is known.
+/** Show the statuses, with the number of their runs if known.
  *  @param {Record<string, number | string>} counts */
 export function chips(counts) {
   const wanted = asked();
@@ -206,7 +207,7 @@ function chipNode({ status }) {
   return node;
 }
 
-/** A click shows one status; with shift or ctrl it is added or taken away.
+/** A click shows one status; with shift or ctrl it is added or removed.
  *  @param {string | null} status
  *  @param {boolean} several */
 function chosen(status, several) {

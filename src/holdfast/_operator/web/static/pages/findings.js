@@ -1,4 +1,4 @@
-// What the watchdog found: open findings first, the gravest on top, each with what can be done.
+// Findings of the watchdog: open ones first, by severity, each with the next actions.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -23,14 +23,14 @@ const DID = { hold: "the run was held", cancel: "the run was cancelled" };
 let known = [];
 let complete = true;
 
-const look = () => reading(list, "What the watchdog finds", read);
+const look = () => reading(list, "The findings", read);
 
 async function read() {
   const answer = await get("findings");
   known = answer.findings ?? [];
   const notes = [...(answer.troubles ?? [])];
   complete = answer.complete !== false;
-  if (!complete) notes.push(`Only the newest ${number(answer.looked_at)} runs were looked at: what is found in the others is not known.`);
+  if (!complete) notes.push(`Only the newest ${number(answer.looked_at)} runs were examined: findings in the others are unknown.`);
   clear(byId("troubles"), notes.map((note) => el("p", { class: "note-box" }, note)));
   draw();
 }
@@ -93,7 +93,7 @@ function evidence(finding) {
   return el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
 }
 
-/** What was done about a finding, in words.
+/** The reaction to a finding, in words.
  *  @param {string | null} what */
 function did(what) {
   if (!what || what === "note") return "";

@@ -1,4 +1,4 @@
-// The fleet: who works, what waits in which queue, what is limited, what is planned.
+// The fleet: workers, queues with their runs and limits, and schedules.
 // @ts-check
 
 import { act, get } from "../lib/api.js";
@@ -18,11 +18,11 @@ import { preview } from "../lib/tree.js";
 const EVERY_MS = 3000;
 const CHANGES = 20;
 const METER_WIDTH = 92;
-const DAMAGED = { type: "Corrupt", message: "what is stored of it is damaged; holdfast store verify says what." };
+const DAMAGED = { type: "Corrupt", message: "its stored data is damaged; run holdfast store verify." };
 let role = "viewer";
 
 const look = () => reading(byId("numbers"), "The fleet", read);
-const lookBack = () => reading(byId("audit"), "Who changed queues, schedules and tokens", readBack);
+const lookBack = () => reading(byId("audit"), "The log of changes", readBack);
 
 async function read() {
   const { workers, queues, schedules, troubles = [] } = await get("fleet");
@@ -34,7 +34,7 @@ async function read() {
   table("schedules", schedules, (one) => one.name, scheduleCells);
 }
 
-/** Who changed what; a viewer does not see it. */
+/** The log of changes, which viewers do not see. */
 async function readBack() {
   if (role === "viewer") return;
   const { audit } = await get("audit", { limit: CHANGES });
@@ -48,7 +48,7 @@ function auditCells({ at, actor, what, did, detail }) {
   return [time(at), el("code", null, what), did, actor, told.join(", ") || null];
 }
 
-/** Fill a table; a row is kept while its item is there, so that focus stays. Null could not be read.
+/** Fill a table; a row is kept while its item exists, so that focus stays. Null means unread.
  *  @template I
  *  @param {string} id
  *  @param {I[] | null} found
@@ -91,7 +91,7 @@ const wide = (content) => ({ content, kind: "where" });
  */
 const numeric = (value, kind = "") => ({ content: number(value), kind: `num ${kind}`.trim() });
 
-// -- the numbers above --------------------------------------------------------------------------
+// -- the summary --------------------------------------------------------------------------------
 
 /**
  * @param {WorkerView[] | null} workers
@@ -136,8 +136,8 @@ function aboutQueues(queues) {
   const oldest = queues.map((one) => one.oldest_s).filter((value) => value !== null);
   return [
     ["Ready", number(sum("ready")), oldest.length ? `oldest for ${length(Math.max(...oldest))}` : ""],
-    ["Abandoned", number(sum("abandoned")), sum("abandoned") ? "their process died; a worker takes them up" : ""],
-    ["Not due", number(sum("delayed")), "wait for an answer, a message or their time"],
+    ["Abandoned", number(sum("abandoned")), sum("abandoned") ? "their process died; a worker will continue them" : ""],
+    ["Not due", number(sum("delayed")), "wait for an answer, a message or a time"],
     ["Held", number(sum("held")), sum("quarantined") ? `${number(sum("quarantined"))} quarantined` : "need a person"],
     ["Failed", number(sum("failed")), ""],
   ];
@@ -160,7 +160,7 @@ function workerCells(worker) {
   ];
 }
 
-/** What a worker does; one that takes nothing although it has room says why.
+/** The state of a worker, with the reason if it takes no runs although it has free places.
  *  @param {WorkerView} worker */
 function workerState(worker) {
   if (worker.unread) return el("span", { class: "wants" }, `cannot be read: ${worker.unread}`);
@@ -171,7 +171,7 @@ function workerState(worker) {
     return wide([state, " ", el("span", { class: "faint" }, only)]);
   }
   if (!worker.emptying) return state;
-  const why = "takes nothing until it is empty: a run is to be executed alone";
+  const why = "takes no runs until it is empty: then it executes one run alone";
   return wide([state, " ", el("span", { class: "faint" }, why)]);
 }
 
@@ -181,7 +181,7 @@ function heldCell(queue) {
   return { content: `${number(queue.held)}, ${number(queue.quarantined)} quarantined`, kind: "num wants" };
 }
 
-/** What is at work; a run whose process died is none of that, and waits to be taken.
+/** The running runs; a run whose process died is counted separately, and waits for a worker.
  *  @param {QueueView} queue */
 function runningCell(queue) {
   if (!queue.abandoned) return numeric(queue.running);
@@ -230,9 +230,9 @@ function scheduleCells(schedule) {
   ];
 }
 
-// -- how much of something is in use: a bar, drawn, and the numbers beside it -------------------
+// -- meters: a bar of the used share, and its numbers -------------------------------------------
 
-/** A share between 0 and 1 (more is shown as full), with a name for those who do not see it.
+/** A share between 0 and 1 (more is shown as full), with a name for screen readers.
  *  @param {number | null} share
  *  @param {string} text
  *  @param {string} name */
@@ -255,23 +255,23 @@ function meter(share, text, name) {
   );
 }
 
-// -- acting -------------------------------------------------------------------------------------
+// -- actions ------------------------------------------------------------------------------------
 
 /** @param {ScheduleView} schedule */
 function pauseButton(schedule) {
-  const name = schedule.paused ? "Let it go on" : "Pause";
+  const name = schedule.paused ? "Resume" : "Pause";
   const button = el("button", { type: "button", "aria-label": `${name}: schedule ${schedule.name}` }, name);
   button.addEventListener("click", () =>
     decide({
-      title: schedule.paused ? "Let the schedule go on" : "Pause the schedule",
+      title: schedule.paused ? "Resume the schedule" : "Pause the schedule",
       about: [
         el("p", null, el("code", null, schedule.name), `, ${schedule.when}, starts ${schedule.flow}`),
-        el("p", null, schedule.paused ? `What it does about ticks that it missed is declared: ${schedule.catch_up}.` : "It starts no run until somebody lets it go on. Runs that it started go on."),
+        el("p", null, schedule.paused ? `Its policy for missed ticks: ${schedule.catch_up}.` : "It starts no run until somebody resumes it. Runs that it started continue."),
       ],
       button: name,
       send: async () => {
         await act(schedule.paused ? "schedule/resume" : "schedule/pause", { name: schedule.name }, {});
-        done(null, schedule.paused ? "The schedule goes on." : "The schedule is paused.");
+        done(null, schedule.paused ? "The schedule is resumed." : "The schedule is paused.");
         await look();
         return null;
       },
@@ -288,12 +288,12 @@ function limitsButton(queue) {
   button.addEventListener("click", () =>
     decide({
       title: "Limits of the queue",
-      about: [el("p", null, el("code", null, queue.name)), el("p", null, "What is at work comes to its end; what is taken next keeps to the new limits.")],
+      about: [el("p", null, el("code", null, queue.name)), el("p", null, "Running runs continue; the new limits apply to the next runs.")],
       fields: [
         of("concurrency", "Runs at work at once"),
         of("concurrency_per_key", "Runs at work at once, per key"),
         of("rate", `Starts per ${length(queue.period_s)}`),
-        fields.tickFor({ name: "paused", label: "Paused: nothing of it is taken", value: queue.paused }),
+        fields.tickFor({ name: "paused", label: "Paused: no run of it is started", value: queue.paused }),
       ],
       button: "Set the limits",
       send: async (values) => {
@@ -310,7 +310,7 @@ function limitsButton(queue) {
 ready.then((who) => {
   role = who.role;
   onChange(() => Promise.all([look(), lookBack()]));
-  // A worker's places change without a commit: it says so with its pulse.
+  // A worker's places change without a commit: it reports them with its heartbeat.
   setInterval(() => document.hidden || look(), EVERY_MS);
   return Promise.all([look(), lookBack()]);
 }).catch(failed);

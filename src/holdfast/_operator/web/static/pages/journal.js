@@ -1,4 +1,4 @@
-// The journal: entries in order, each of which opens; new ones appear at the end while it is followed.
+// The journal: entries in order, which open on a click; new ones appear at the end in follow mode.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -42,7 +42,7 @@ const WARN = new Set([
 ]);
 const VALUES = ["input", "args", "result", "value", "state"];
 
-/** Return the journal of a run. `load(toEnd)` reads its end, `add(entry)` takes a new one.
+/** Return the journal of a run. `load(toEnd)` reads its end, `add(entry)` adds a new entry.
  *  @param {string} id */
 export function journalView(id) {
   /** @type {State} */
@@ -81,7 +81,7 @@ export function journalView(id) {
     load: (/** @type {boolean} */ toEnd) => load(state, toEnd),
     add: (/** @type {EntryData} */ entry) => add(state, entry),
     only: (/** @type {string} */ step) => only(state, step),
-    /** A run that has ended writes nothing more: its journal stands there as a whole.
+    /** Show the whole journal of an ended run, which writes no more entries.
      *  @param {boolean} is */
     ended(is) {
       followed.hidden = is;
@@ -93,9 +93,9 @@ export function journalView(id) {
   };
 }
 
-// -- reading ------------------------------------------------------------------------------------
+// -- loading ------------------------------------------------------------------------------------
 
-/** Show the end of the journal; what is written from now on comes with the tail.
+/** Show the end of the journal; later entries arrive with the stream.
  *  @param {State} state
  *  @param {boolean} toEnd */
 async function load(state, toEnd = true) {
@@ -127,7 +127,7 @@ async function read(state, after, limit) {
   return answer;
 }
 
-/** What stands before and behind what is shown.
+/** The buttons before and after the shown entries.
  *  @param {State} state */
 function around(state) {
   const button = (/** @type {string} */ text, /** @type {() => Promise<any>} */ action) => {
@@ -188,7 +188,7 @@ async function only(state, step) {
   await read(state, 0, MOST);
 }
 
-/** Take an entry that has just been written.
+/** Add an entry that was just written.
  *  @param {State} state
  *  @param {EntryData} entry */
 function add(state, entry) {
@@ -213,11 +213,10 @@ function bottom(state) {
   if (state.list.contains(document.activeElement)) return;
   const down = () => (state.list.scrollTop = state.list.scrollHeight);
   down();
-  requestAnimationFrame(down); // What was not drawn yet is higher than it was thought to be.
+  requestAnimationFrame(down); // Entries that are not drawn yet are higher than estimated.
 }
 
-/** Bring the last entry into view: to the end of the list, and the list onto the screen. It stays
- *  there while the page around it grows, until somebody moves.
+/** Scroll to the last entry, and keep it visible while the page grows, until the reader scrolls.
  *  @param {State} state */
 function toEndOf(state) {
   state.pinned = true;
@@ -259,7 +258,7 @@ function count(state) {
   say(state.told, isEmpty ? "No entries" : `Entries ${numbers[0]} to ${numbers[1]}`);
 }
 
-/** Put an entry where its number says; one that is there already stays.
+/** Insert an entry at the position of its number, unless it is there already.
  *  @param {State} state
  *  @param {EntryData} entry
  *  @returns {HTMLElement | null} */
@@ -275,14 +274,14 @@ function put(state, entry) {
   return node;
 }
 
-/** The number of the entry that a node shows; 0 if there is none.
+/** The number of the entry of a node; 0 if there is none.
  *  @param {Element | null} node */
 function seqOf(node) {
   return Number(node?.getAttribute("data-seq") ?? 0);
 }
 
-/** The node after which an entry stands, or its own. Looked for from the last that was put, since
- *  entries come in order.
+/** The node after which an entry belongs, or its own. The search begins at the last inserted entry,
+ *  since entries arrive in order.
  *  @param {State} state
  *  @param {number} seq */
 function before(state, seq) {
@@ -376,7 +375,7 @@ function bodyNode(state, entry, box) {
   const nothing = !parts.length && !rest && !body.error ? el(
     "p",
     { class: "faint" },
-    "It says nothing more.",
+    "No further data.",
   ) : null;
   return el(
     "div",

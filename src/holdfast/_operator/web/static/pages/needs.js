@@ -1,4 +1,4 @@
-// What needs a person, first of all: doubts, questions, held and failed runs, one line each.
+// The section of runs that need a person: doubts, questions, held and failed runs, one line each.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -18,16 +18,17 @@ import { clipped, number, words } from "../lib/format.js";
 const SHOWN = 8;
 /** @type {Record<string, string | undefined>} */
 const MEANINGS = {
-  in_doubt: "An effect was started, and nobody knows whether it happened.",
+  in_doubt: "An effect was started, and it is unknown whether it happened.",
   budget: "Its budget is used up. Set a higher one, or cancel the run.",
-  diverged: "Its code no longer fits what is recorded.",
-  drift: "Something that it watches changed while nobody had it.",
-  quarantined: "It was taken up five times and brought nothing new.",
+  diverged: "Its code no longer matches its journal.",
+  drift: "A watched fact changed while the run was not executed.",
+  quarantined: "Five processes executed it without recording an outcome.",
   corrupt: "Its records are damaged; nothing is executed on them.",
   paused: "Somebody paused it.",
 };
 
-/** Return the section, or null if nothing needs a person: that is known only if all could be read. */
+/** Return the section, or null if no run needs a person, which is known only if everything could be
+ *  read. */
 export async function needs() {
   const asked = {
     "Questions, approvals and doubts": get("pending"),
@@ -59,7 +60,7 @@ export async function needs() {
   return section;
 }
 
-/** One line per cause, the most pressing first: what holds twelve runs is one thing to decide.
+/** One line per cause, the most urgent first: one cause that holds twelve runs needs one decision.
  *  @param {Partial<Pending>} pending
  *  @param {RunSummary[]} broken
  *  @returns {Need[]} */
@@ -78,12 +79,12 @@ function gathered(pending, broken) {
         flow: doubt.flow,
         at: doubt.since,
         more: others.get(doubt.run_id) ?? 0,
-        what: `Did ${doubt.step} happen? Its outcome is not known.`,
+        what: `Did ${doubt.step} happen? Its outcome is unknown.`,
       },
     );
   }
   for (const { run_id: id, error } of pending.troubles ?? []) {
-    add(id, { status: "held", reason: "corrupt", what: `It may wait for somebody, and cannot be read: ${error}` });
+    add(id, { status: "held", reason: "corrupt", what: `It may need a person, but cannot be read: ${error}` });
   }
   for (const { reason, runs, total, flow, since, what } of causes) {
     const told = total > 1 ? `One cause: ${what}.` : MEANINGS[reason] ?? words(reason);
@@ -102,7 +103,7 @@ function gathered(pending, broken) {
         status: "failed",
         flow: run.flow,
         at: run.updated_at,
-        what: `${where} It can be taken up again.`,
+        what: `${where} It can be resumed.`,
       },
     );
   }

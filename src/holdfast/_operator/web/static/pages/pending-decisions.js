@@ -1,7 +1,7 @@
-// Pending: what waits for a person. Doubts first, then approvals, then questions.
+// The page of pending decisions: doubts first, then approvals, then questions.
 //
-// A card that is there stays as it is while others come and go, so that nothing moves under the
-// hands of somebody who is typing an answer.
+// A card stays unchanged while others come and go, so that the form does not change while somebody
+// types an answer.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -32,7 +32,7 @@ let mayAct = false;
 let known = { questions: [], doubts: [], troubles: [] };
 
 function look() {
-  return reading(list, "What is pending", async () => {
+  return reading(list, "The pending decisions", async () => {
     known = await get("pending", { limit: SHOWN });
     draw();
   });
@@ -57,7 +57,7 @@ function draw() {
   people();
   say(told, summary(doubts.length, asked));
   empty.hidden = shown.length > 0;
-  say(inside(empty, "h2"), doubts.length + troubles.length + asked.length ? "Nothing of this kind" : "Nobody is waited for");
+  say(inside(empty, "h2"), doubts.length + troubles.length + asked.length ? "Nothing of this kind" : "No pending decisions");
 }
 
 /** @param {Item} item */
@@ -68,14 +68,14 @@ function card(item) {
   return troubleCard(/** @type {Unreadable} */ (item.trouble));
 }
 
-/** A run that may wait for somebody, and whose records are damaged.
+/** A damaged run, which may need a person.
  *  @param {Unreadable} trouble */
 function troubleCard({ run_id: id, error }) {
   return el(
     "article",
     { class: "card is-trouble", "aria-label": `Damaged: run ${id}` },
     el("header", null, el("span", { class: "kind" }, "Damaged"), runLink(id)),
-    el("p", { class: "asks" }, "It may wait for somebody, but it cannot be read."),
+    el("p", { class: "asks" }, "It may need a person, but it cannot be read."),
     el("div", { class: "trouble-box" }, error),
     commandLine("holdfast store verify"),
   );

@@ -1,4 +1,4 @@
-// The head of a run's page: who it is, where it stands, what it has cost.
+// The head of a run's page: identity, status, cost.
 // @ts-check
 
 import { ago, badge, clear, copyButton, el, keep, runLink, say, time } from "../lib/dom.js";
@@ -11,9 +11,9 @@ import { familyLinks } from "./explanation.js";
 
 const OVER = new Set(["completed", "failed", "cancelled", "rolled_back"]);
 const CHILDREN = 12;
-const COUNTED = 1000;  // The server counts no more of them.
+const COUNTED = 1000;  // The server's limit of the count.
 
-/** Return `{node, show(answer), bar}`; `bar` is the place for actions.
+/** Return `{node, show(answer), bar}`; `bar` contains the actions.
  *  @param {string} id */
 export function headView(id) {
   const status = el("span", null);
@@ -72,7 +72,7 @@ function updateFact(node, [, value, state]) {
   clear(node.children[1], value);
 }
 
-/** Name, what is shown, and what tells whether it changed.
+/** The name, the content, and a key that changes with the content.
  *  @param {Run} answer
  *  @returns {Fact[]} */
 function factsOf({ run, trace_id: trace }) {
@@ -130,7 +130,7 @@ function factsOf({ run, trace_id: trace }) {
   return found;
 }
 
-/** A step that is being executed: which, which try, since when.
+/** A running step: its key, attempt and start.
  *  @param {RunningStep} step */
 function runningStep({ key, attempt, since }) {
   return el(

@@ -1,7 +1,7 @@
 // The page of one run: explanation, head, timeline, and tabs for steps, journal, values, snapshots.
 //
-// While the run goes on, its tail tells of new entries; then what changed is read again and put in
-// place, node by node, so that nothing flickers and focus and scroll stay.
+// While the run executes, a stream reports new entries. Then the page reads the changed parts again
+// and updates them node by node, so that focus and scroll position stay and nothing flickers.
 // @ts-check
 
 import { actionBar } from "../dialogs/actions.js";
@@ -20,7 +20,7 @@ import { fieldView } from "../lib/values.js";
 
 /** @import { EntryData, Run, RunView, TimelineTold } from "../lib/api-types.js" */
 /** @import { Child } from "../lib/globals.js" */
-/** What the page knows; its parts are there from the first answer on.
+/** The state of the page; its parts exist from the first answer on.
  *  @typedef {object} View
  *  @property {string} tab
  *  @property {Run | null} answer
@@ -80,7 +80,7 @@ function build(answer) {
   view.explanation = explanationView(refreshSoon);
   view.head = headView(id);
   view.timeline = timelineView((bar) => openStep(bar.key));
-  view.timeline.node.hidden = true; // Until it is read.
+  view.timeline.node.hidden = true; // Until it is loaded.
   view.steps = stepsView(id, openStep);
   view.journal = journalView(id);
   view.values = el("div", { class: "stack-small" });
@@ -144,7 +144,7 @@ function tabs() {
   return box;
 }
 
-/** Go to the next tab, or the one before.
+/** Go to the next or the previous tab.
  *  @param {number} by */
 function turn(by) {
   const names = Object.keys(TABS).filter((name) => !view.buttons[name].hidden);
@@ -167,7 +167,7 @@ function choose(name) {
   fillTab().catch(failed);
 }
 
-/** Another part in the address, typed or followed, is shown. */
+/** Show the tab of the changed address. */
 function hashChanged() {
   const name = location.hash.slice(1);
   if (Object.hasOwn(TABS, name) && name !== view.tab) choose(name);
@@ -197,7 +197,7 @@ async function openStep(key) {
   view.panels.journal.scrollIntoView({ block: "nearest" });
 }
 
-// -- input, result, and what was said to it -------------------------------------------------------
+// -- input, result and messages -------------------------------------------------------------------
 
 /** @param {Run} answer */
 function showValues({ run }) {
@@ -350,7 +350,7 @@ async function showTimeline(answer) {
   view.timeline.show(answer.value.timeline);
 }
 
-/** Show each part; one that cannot be shown takes no other away.
+/** Show each part; an error in one does not affect the others.
  *  @param {...() => any} parts */
 function each(...parts) {
   for (const part of parts) {
@@ -367,12 +367,12 @@ function refreshSoon() {
   view.timer = setTimeout(refresh, Math.max(60, view.refreshedMs + REFRESH_MS - Date.now()));
 }
 
-/** Whether nothing more is to be expected of the run. */
+/** Whether the run has ended for good. */
 function isFinal() {
   return view.answer !== null && FINAL.has(view.answer.run.status);
 }
 
-/** Follow the tail; a run that has ended is looked at when the store changes. */
+/** Follow the stream of entries; reload an ended run when the store changes. */
 async function follow() {
   if (view.tail || isFinal()) return;
   const last = view.last ?? (await get("run/history", { id, limit: 1 })).last;
@@ -399,7 +399,7 @@ function unfollow() {
   view.tail = null;
 }
 
-/** A run that has ended may be rolled back or taken up again: see whether it has new entries. */
+/** Check an ended run for new entries: it may have been rolled back or resumed. */
 async function lookAgain() {
   if (!isFinal() || Date.now() < view.lookedMs + OVER_MS) return;
   view.lookedMs = Date.now();
@@ -409,9 +409,9 @@ async function lookAgain() {
 }
 
 shortcut("]", "Next part of the run", () => view.buttons && turn(1));
-shortcut("[", "Part before", () => view.buttons && turn(-1));
+shortcut("[", "Previous part of the run", () => view.buttons && turn(-1));
 onChange(() => (view.answer ? reading(view.head.node, "The run", lookAgain) : id && refresh()));
-// Some things are no entries: a process that dies, a deadline that comes near, a message.
+// Some changes have no entry: a dead process, an approaching deadline, a message.
 setInterval(
   () => view.answer && !isFinal() && !document.hidden && refreshSoon(),
   STILL_MS,
@@ -419,5 +419,5 @@ setInterval(
 ready.then(refresh, () => {});
 if (!id) {
   clear(page);
-  append(page, cannotShow("", { type: "RunNotFound", message: "The address names no run." }));
+  append(page, cannotShow("", { type: "RunNotFound", message: "The address contains no run id." }));
 }

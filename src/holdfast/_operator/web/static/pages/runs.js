@@ -1,4 +1,4 @@
-// The list of runs: what needs a person on top, filters that stand in the address, live status.
+// The list of runs: runs that need a person on top, filters in the address, live status.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -124,7 +124,7 @@ function whereabouts(run) {
 let loading = false;
 let again = false;
 
-/** Something else is asked for: what was there before is not what is new. */
+/** Start with new filters: runs of the previous list must not be marked as new. */
 function begin() {
   shownIds = null;
   load();
@@ -145,7 +145,7 @@ async function load() {
 
 const UNKNOWN = { queued: "?", running: "?", failed: "?", held: "?" };
 
-/** What the server counts is by queue: what is ready or delayed there, at work, failed, held.
+/** Map the server's counts by queue state (ready, delayed, running, failed, held) to statuses.
  *  @param {Record<string, number>} counts */
 function counted({ ready, running, abandoned, failed: broken, held }) {
   return { queued: ready, running: running + abandoned, failed: broken, held };
@@ -234,12 +234,12 @@ function nothingLikeThat() {
   return el(
     "div",
     { class: "empty" },
-    el("h2", null, "No runs like that"),
-    el("p", null, "Other filters may show some."),
+    el("h2", null, "No matching runs"),
+    el("p", null, "Change or clear the filters."),
   );
 }
 
-/** A part of an id was asked for: it may be an id itself, of an older run.
+/** A link for a searched part of an id, which may be the complete id of an older run.
  *  @param {Wanted} wanted */
 function exactly(wanted) {
   if (!wanted.search) return null;
@@ -284,7 +284,7 @@ function move(by) {
 }
 
 shortcut("j", "Next run", () => move(1));
-shortcut("k", "Run before", () => move(-1));
+shortcut("k", "Previous run", () => move(-1));
 shortcut("Enter", "Open the run that has the focus");
 shortcut("n", "Older runs", () => {
   /** @type {HTMLButtonElement | null} */
@@ -311,7 +311,7 @@ addEventListener("popstate", () => {
 let settling = 0;
 onChange(() => {
   load();
-  // The server counts once in a while: when all is quiet, its counts are asked for once more.
+  // The server caches its counts: when nothing changes, ask for them again.
   clearTimeout(settling);
   settling = setTimeout(load, SETTLED_MS);
 });

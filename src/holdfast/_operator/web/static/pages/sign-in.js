@@ -1,14 +1,14 @@
-// Exchanges a token for a session. The token comes with the address, behind the #, where neither
-// servers nor logs see it, and is taken out of the address at once; or from the field. What the server
-// answers is the second half of the session; the cookie, which no script sees, is the first.
+// Exchanges a token for a session. The token is in the field, or in the fragment of the address,
+// which neither servers nor logs see; it is removed from the address at once. The server answers
+// with the second half of the session; the first is the cookie, which scripts cannot read.
 //
-// Another site could lead somebody here with a token of its own, to have them act under its name. So
-// a token that comes from another site is used only when that is asked for.
+// Another site could link here with its own token, so that the user acts under its name. So a token
+// from another site is used only after a confirmation.
 // @ts-check
 
-const KEPT = "holdfast-session"; // The name by which session.js finds it.
-const OFFERED = "holdfast-offered"; // A token that another site sent, from one load to the next.
-const NO_STORAGE = "This browser keeps nothing for this page (site data is switched off); it has to.";
+const KEPT = "holdfast-session"; // The key that session.js reads.
+const OFFERED = "holdfast-offered"; // The key of a token from another site, kept until the next load.
+const NO_STORAGE = "This browser stores no data for this page. Enable site data to sign in.";
 const form = document.getElementById("sign-in");
 const field = /** @type {HTMLInputElement} */ (document.getElementById("token"));
 const trouble = /** @type {HTMLElement} */ (document.getElementById("trouble"));
@@ -19,8 +19,7 @@ function taken() {
   return found;
 }
 
-/** Exchange a token for a session and load the page again; returns what went wrong, if something
- *  did.
+/** Exchange a token for a session and reload the page; returns the error message, if any.
  *  @param {string} token */
 export async function exchange(token) {
   try {
@@ -49,7 +48,7 @@ async function signIn(token) {
   field.focus();
 }
 
-/** Whether another site led here: the server tells what the browser told it. */
+/** Whether another site linked here: the server passes on the browser's Sec-Fetch-Site. */
 function isFromElsewhere() {
   const site = document.body.dataset.site;
   if (site === "cross-site" || site === "same-site") return true;
@@ -75,7 +74,7 @@ function kept(half) {
 
 /** @param {number} status */
 function refusal(status) {
-  if (status === 401) return "This token is not valid here. It may have run out or been replaced.";
+  if (status === 401) return "This token is not valid here. It may have expired or been replaced.";
   if (status === 429) return "Too many tries. Wait a moment, then try again.";
   return `The server refused it (${status}).`;
 }
@@ -95,15 +94,15 @@ function start() {
   else if (token || before) offer(token || before || "");
 }
 
-/** A browser does not send the cookie when another site leads here, though there may be a session:
- *  load the page again, from here. A token waits until somebody asks for it.
+/** Reload the page from here: a browser does not send the cookie on a link from another site,
+ *  although there may be a session. A token is kept until the user confirms it.
  *  @param {string | null} token */
 function comeAgain(token) {
   if (token) sessionStorage.setItem(OFFERED, token);
   location.replace(location.pathname + location.search);
 }
 
-/** Take the token that waits, if there is one. */
+/** Take the kept token, if there is one. */
 function offered() {
   try {
     const found = sessionStorage.getItem(OFFERED);
@@ -122,5 +121,5 @@ function isKept() {
   }
 }
 
-// A page that is signed in takes only the exchange from here.
+// A signed-in page uses only `exchange` of this module.
 if (form) start();

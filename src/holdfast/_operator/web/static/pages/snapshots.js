@@ -1,4 +1,4 @@
-// Snapshots of loops: which there are, the state of one, and what changed between any two.
+// Snapshots of loops: their list, the state of one, and the differences of any two.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -24,7 +24,7 @@ import { fieldView } from "../lib/values.js";
 
 const CHOICES_MAX = 2000;
 
-/** Return `{node, load()}`; loading again keeps what is chosen.
+/** Return `{node, load()}`; another load keeps the selection.
  *  @param {string} id */
 export function snapshotsView(id) {
   const left = select("snapshot-from", "From");

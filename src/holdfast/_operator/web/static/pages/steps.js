@@ -1,4 +1,4 @@
-// The steps of a run as a table, newest last; rows keep their place while the run goes on.
+// The steps of a run as a table, newest last; rows keep their position while the run executes.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -58,7 +58,7 @@ export function stepsView(id, open) {
     "scroll",
     () => (state.atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 8),
   );
-  // While a run goes on, who looks at its newest steps goes on doing so.
+  // While a run executes, keep the newest steps visible if they were.
   const end = () => state.atEnd && state.follows && (box.scrollTop = box.scrollHeight);
   return {
     node: el("div", { class: "stack-small" }, more, box, empty),
@@ -157,7 +157,7 @@ function rowNode(state, step) {
   );
 }
 
-/** Who decided what became of a step, and how much later.
+/** The decision that settled a step: its actor and its delay.
  *  @param {SettledView} settled */
 function settled({ outcome, by, after_s: after }) {
   const later = after !== null && after >= 1 ? ` (${length(after)} later)` : "";

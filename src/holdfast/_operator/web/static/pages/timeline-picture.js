@@ -1,5 +1,5 @@
-// Draws a timeline: axis, bands, bars, names of lanes, legend. Every node is kept from one drawing to
-// the next and only moved, so that nothing flickers and what is pointed at stays.
+// Draws a timeline: axis, bands, bars, names of lanes, legend. Nodes are kept between drawings and
+// only moved, so that nothing flickers and the node under the pointer stays.
 // @ts-check
 
 import { el, keep, say, set, svg } from "../lib/dom.js";
@@ -33,7 +33,7 @@ const LEGEND = [
   ["kind-execution", "a process had it"],
 ];
 
-/** Draw what `view.told` says into `view.picture`.
+/** Draw `view.told` into `view.picture`.
  *  @param {View} view */
 export function draw(view) {
   Object.assign(view, axisOf(view.told, view.fold));
@@ -134,7 +134,7 @@ function drawFold(node, mark, high) {
   say(title, `${mark.folded} in which nothing was executed`);
 }
 
-/** Leave out texts that would stand on each other.
+/** Remove texts that would overlap.
  *  @param {Mark[]} marks
  *  @param {number} wide */
 function spaced(marks, wide) {
@@ -229,7 +229,7 @@ function classes(view, bar, width) {
   return kinds.filter(Boolean).join(" ");
 }
 
-/** As much of a bar's name as has room in it.
+/** The part of a bar's name that fits in it.
  *  @param {Bar} bar
  *  @param {number} chars */
 function label(bar, chars) {
@@ -271,7 +271,7 @@ function drawNames(view) {
   });
 }
 
-/** What the kinds of bars mean; only those that are there.
+/** The legend: the meaning of the kinds of bars in the picture.
  *  @param {View} view */
 function legend(view) {
   const bars = [...view.layers.bars.children].map((node) => node.children[0]);

@@ -1,7 +1,7 @@
-// A run over time, as a picture: who executed it, steps and their attempts, waits, gaps, times held.
+// A run over time, as a picture: its owners, steps and attempts, waits, gaps, held times.
 //
-// The picture is one stop for the keyboard: arrows go from bar to bar, + and - zoom, and what is
-// chosen is told in words below. The same stands in a table.
+// The picture is one tab stop: arrows go from bar to bar, + and - zoom, and a text below describes
+// the selected bar. A table has the same data.
 // @ts-check
 
 import { all, barTable, idOf, inOrder, inWords, summary } from "./bars.js";
@@ -23,7 +23,7 @@ import { announce } from "../lib/shell.js";
  *  @property {number[]} range
  *  @property {number} size
  *  @property {(at: number) => number} x */
-/** What stands in a timeline. `told` and `drawn` are there from the first `show` on.
+/** The state of a timeline. `told` and `drawn` are set by the first `show`.
  *  @typedef {object} View
  *  @property {(bar: Bar) => void} open
  *  @property {Timeline} told
@@ -125,7 +125,7 @@ function tools(view) {
   return { node, fold };
 }
 
-// -- showing ------------------------------------------------------------------------------------
+// -- drawing ------------------------------------------------------------------------------------
 
 /**
  * @param {View} view
@@ -153,7 +153,7 @@ function chosen(view) {
   return view.chosen === null ? null : (all(view.told).find((bar) => idOf(bar) === view.chosen) ?? null);
 }
 
-/** Tell what is pointed at, or chosen, or what there is at all.
+/** Describe the bar under the pointer, the selected bar, or the whole timeline.
  *  @param {View} view */
 function detail(view) {
   const bar = view.pointed ?? chosen(view);
@@ -169,7 +169,7 @@ function table(view) {
   else view.table.append(made);
 }
 
-// -- moving ---------------------------------------------------------------------------------------
+// -- zoom and selection ---------------------------------------------------------------------------
 
 /** @param {View} view */
 function fit(view) {
@@ -177,7 +177,7 @@ function fit(view) {
   redraw(view);
 }
 
-/** Zoom around a place: what is pointed at, or else what is chosen, or the middle.
+/** Zoom around a position: the pointer, the selected bar, or the middle.
  *  @param {View} view
  *  @param {number} factor
  *  @param {number | null} middle */

@@ -1,5 +1,5 @@
 // The trends of the fleet over time: latency, errors, throughput, cost, trace coverage, saturation.
-// They come from what every process that executes runs has measured, and stand in the store.
+// They are computed from the measures that every executing process writes into the store.
 // @ts-check
 
 import { get } from "../lib/api.js";
@@ -22,11 +22,11 @@ const last = (list) => (list?.length ? list[0] : null);
 /** @type {(value: number | null, format: (value: number) => string) => string} */
 const known = (value, format) => (value === null || value === undefined ? "" : format(value));
 
-/** What is plotted: names in the series of the API, how it looks, and what stands above it.
+/** The plots: the names of the series in the API, the style, and the title.
  *  @type {Trend[]} */
 const TRENDS = [
   {
-    title: "Step latency", means: "How long attempts of steps took.", format: millis,
+    title: "Step latency", means: "The duration of step attempts.", format: millis,
     series: [{ of: "step_p50_ms", name: "median", hue: "hue-1" }, { of: "step_p95_ms", name: "95 % are below", hue: "hue-2" }],
     sum: (totals) => known(last(totals.step_p95_ms), (value) => `95 % below ${millis(value)}`),
   },
@@ -42,7 +42,7 @@ const TRENDS = [
     more: (series, at) => `${number(series.errors[at])} of ${count(series.attempts[at], "attempt")}`,
   },
   {
-    title: "Throughput", means: "Runs by how they ended.", format: number, kind: "bar", top: 4,
+    title: "Throughput", means: "Ended runs by status.", format: number, kind: "bar", top: 4,
     series: [
       { of: "runs_completed", name: "completed", hue: "hue-4" },
       { of: "runs_failed", name: "failed", hue: "hue-3" },
@@ -52,26 +52,26 @@ const TRENDS = [
     more: (series, at) => count(series.steps[at], "step"),
   },
   {
-    title: "Cost", means: "What steps said that they used.", format: money, kind: "bar",
+    title: "Cost", means: "The cost that steps reported.", format: money, kind: "bar",
     nothing: "No step reported a cost in this time.",
     series: [{ of: "cost_usd", name: "dollars", hue: "hue-1" }],
     sum: (totals) => `${money(last(totals.cost_usd) ?? 0)} · ${count(last(totals.tokens) ?? 0, "token")}`,
     more: (series, at) => count(series.tokens[at], "token"),
   },
   {
-    title: "Trace coverage", means: "Attempts that had a span of a trace.", format: percent, top: 1,
+    title: "Trace coverage", means: "Attempts with a trace span.", format: percent, top: 1,
     series: [{ of: "traced", name: "traced", hue: "hue-1", fill: true }],
     sum: (totals) => known(last(totals.traced), percent),
   },
   {
-    title: "Saturation", means: "Places of all workers that were in use.", format: percent, top: 1,
+    title: "Saturation", means: "The share of all workers' places in use.", format: percent, top: 1,
     nothing: "No worker was alive in this time.",
     series: [{ of: "saturation", name: "in use", hue: "hue-5", fill: true }],
     sum: (totals) => known(last(totals.saturation), percent),
   },
   {
-    title: "Waiting in queues", means: "Runs that were ready and had no place yet.", format: number, top: 4,
-    nothing: "No worker looked at the queues in this time.",
+    title: "Waiting in queues", means: "Runs that were ready and waited for a place.", format: number, top: 4,
+    nothing: "No worker read the queues in this time.",
     series: [{ of: "waiting", name: "ready", hue: "hue-1", fill: true }],
     sum: () => "",
   },
@@ -84,7 +84,7 @@ const params = new URLSearchParams(location.search);
 let asked = 0;
 let askedMs = 0;
 
-const look = () => reading(byId("plots"), "What was measured", read);
+const look = () => reading(byId("plots"), "The trends", read);
 
 async function read() {
   const turn = ++asked;
