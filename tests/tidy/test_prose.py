@@ -122,7 +122,7 @@ def internals() -> Texts:
                 yield f"{name_of(path)}:{line}", text
 
 
-NOT_YET = ("_stores/", "_operator/act/", "integrations/mcp/")
+NOT_YET = ("_stores/", "_operator/act/")
 """Where internal prose is not in plain words yet."""
 
 
@@ -175,10 +175,16 @@ def test_internal_texts_name_the_actor():
     assert VAGUE.search("Say whether it has ended.")
 
 
-NOUNS_FIRST = tuple(
-    f"src/holdfast/{it}/"
-    for it in ("_api", "_engine", "_features", "_runtime", "_operator/cli", "_operator/web")
+FLOORS = (
+    "_api",
+    "_engine",
+    "_features",
+    "_runtime",
+    "_operator/cli",
+    "_operator/web",
+    "integrations",
 )
+NOUNS_FIRST = tuple(f"src/holdfast/{it}/" for it in FLOORS)
 
 
 def test_internal_texts_begin_with_a_noun_or_a_verb():

@@ -55,7 +55,7 @@ class Parameters:
         if not is_shallow(given):
             raise BadArguments(_TOO_DEEP)
         if not is_storable(given if isinstance(given, str) else dict(given)):
-            raise BadArguments("a text in them has half a character (a lone surrogate)")
+            raise BadArguments("a string in them has a lone surrogate")
         try:
             if isinstance(given, str):
                 read = msgspec.json.decode(given or "{}", type=self._type)

@@ -146,7 +146,8 @@ def advised(refused: NotSerializable) -> str:
     )
 
 
-# --- what a context looks like --------------------------------------------------------------------------
+# --- description of a context
+# ---------------------------------------------------------------------------
 
 
 def _described(context: Any) -> _Part:
@@ -204,7 +205,8 @@ def _is_worked_out(kind: type, name: str) -> bool:
     return hasattr(described, "__get__") and not hasattr(described, "__set__")
 
 
-# --- what has changed -----------------------------------------------------------------------------------
+# --- comparison
+# -----------------------------------------------------------------------------------------
 
 
 def _compare(before: _Part, after: _Part, path: _Path, found: list[Any]) -> None:
@@ -239,7 +241,8 @@ def _path_text(path: list[list[Any]]) -> str:
     return shown.removeprefix(".") or "all"
 
 
-# --- doing it again -------------------------------------------------------------------------------------
+# --- repeated changes
+# -----------------------------------------------------------------------------------
 
 
 def _do(context: Any, how: str, path: list[Any], value: Any) -> None:

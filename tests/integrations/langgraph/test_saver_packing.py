@@ -51,7 +51,7 @@ def test_a_message_that_changes_while_it_is_stored_is_refused() -> None:
     packer.pack([message])
     message.content = "something else"
     (ref,) = packer.needed()
-    with pytest.raises(UsageError, match="changed while its checkpoint was being stored"):
+    with pytest.raises(UsageError, match="changed while its checkpoint was stored"):
         packer.element(ref)
 
 

@@ -375,5 +375,5 @@ def test_versions_of_a_form_that_nobody_knows_are_refused(saver):
     assert saver.get_next_version(None, None) == 1
     assert saver.get_next_version(7, None) == 8
     assert saver.get_next_version("00000009.5", None) > f"{9:032}.9"
-    with pytest.raises(holdfast.errors.UsageError, match="'v-1'.*form of its own"):
+    with pytest.raises(holdfast.errors.UsageError, match="'v-1'.*different form"):
         saver.get_next_version("v-1", None)

@@ -168,13 +168,13 @@ def test_a_thread_that_is_half_way_is_not_mixed_up(store: Any) -> None:
         {"said": []}, {"configurable": {"thread_id": "t-1"}}, durability="sync"
     )
     support = durable_graph("th-half", graph, saver=saver)
-    with pytest.raises(RunFailed, match="half way"):
+    with pytest.raises(RunFailed, match="in the middle of a turn"):
         support.run("r-1", {"said": []}, thread_id="t-1")
     handle = support.start("r-2", None, thread_id="t-1")
     (asked,) = questions(store)
     store.answer("r-2", asked.name, "Ana", actor="ana")
     assert handle.result(timeout=PATIENCE_S) == {"said": ["Ana"]}
-    with pytest.raises(RunFailed, match="nothing to go on with"):
+    with pytest.raises(RunFailed, match="nothing to continue"):
         support.run("r-3", None, thread_id="t-1")
 
 

@@ -89,7 +89,7 @@ def test_a_turn_whose_checkpoints_are_gone_is_not_invoked_again(store: Any) -> N
         chat.run("a", {"said": ["one"]}, thread_id="t")
     chat.run("b", {}, thread_id="t")
     saver.prune(["t"])
-    with pytest.raises(RunFailed, match="has gone on since this run began"):
+    with pytest.raises(RunFailed, match="has continued since this run began"):
         chat.run("a", {"said": ["one"]}, thread_id="t")
     assert turns.count == 2
 
@@ -135,7 +135,7 @@ def test_a_thread_of_a_run_that_failed_is_taken_over(store: Any) -> None:
     with pytest.raises(RunFailed, match="no line"):
         chat.run("a", {"said": ["one"]}, thread_id="t")
     assert chat.run("b", None, thread_id="t") == {"said": ["one", "done"]}
-    with pytest.raises(RunFailed, match="run 'b' has gone on with thread 't'"):
+    with pytest.raises(RunFailed, match="run 'b' has continued thread 't'"):
         chat.run("a", {"said": ["one"]}, thread_id="t")
 
 

@@ -160,7 +160,7 @@ def test_it_reads_only_unless_it_is_told_for_whom_to_act(store) -> None:
             assert {tool.name for tool in tools} == READING | ACTING
             acts = [tool for tool in tools if tool.name in ACTING]
             assert all(tool.annotations.destructive_hint for tool in acts)
-            assert all("Changes the world" in tool.description for tool in acts)
+            assert all("Has side effects" in tool.description for tool in acts)
             approving = next(tool for tool in acts if tool.name == "approve")
             assert "digest" in approving.input_schema["required"]
             assert "name of ana" in ask_it.client.instructions
@@ -236,7 +236,7 @@ def test_many_values_are_cut_too(store) -> None:
     async def work() -> None:
         async with assistant(store) as ask_it:
             assert len(await ask_it.text("list_runs", limit=100)) <= 30_200
-            assert "limit is 1 to 100" in await ask_it.refused("list_runs", limit=1000)
+            assert "limit must be 1 to 100" in await ask_it.refused("list_runs", limit=1000)
 
     asyncio.run(work())
 
@@ -447,7 +447,7 @@ def test_nobody_is_shown_the_digest_of_arguments_that_are_cut(store) -> None:
             assert digest not in await ask_it.text("explain_run", run_id="m1")
             for tool in ("questions", "show_run", "history"):
                 text = await ask_it.text(tool, run_id="m1")
-                assert "nobody approves what was not seen" in text, tool
+                assert "must be seen before an approval" in text, tool
                 assert digest not in text, tool
             pages = await ask_it.client.read_resource("run://m1/history")
             assert digest not in str(pages)

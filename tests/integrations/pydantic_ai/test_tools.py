@@ -205,7 +205,7 @@ def test_what_cannot_be_read_back_is_no_error_of_the_model(store: holdfast.types
     from holdfast.errors import UsageError
     from holdfast.integrations.pydantic_ai._plain import Codec
 
-    with pytest.raises(UsageError, match="cannot read what the journal has"):
+    with pytest.raises(UsageError, match="cannot read a value of the journal"):
         Codec().load(int, "no number")
 
 

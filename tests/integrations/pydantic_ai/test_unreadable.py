@@ -56,7 +56,7 @@ def test_the_version_that_wrote_it_goes_on(
             asyncio.run(agent.run("r-1"))
         with monkeypatch.context() as upgraded:
             upgraded.setattr(_plain, "JSON_CODEC", OtherVersion())
-            with pytest.raises(RunFailed, match="go on with the version that wrote it"):
+            with pytest.raises(RunFailed, match="continue with the version that wrote it"):
                 asyncio.run(agent.run("r-1"))
         assert _plain.JSON_CODEC is JSON_CODEC
         assert asyncio.run(agent.run("r-1")) == "A lamp."

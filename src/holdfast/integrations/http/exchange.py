@@ -218,12 +218,12 @@ def _classes(request: Any, names: tuple[str, ...]) -> tuple[type[BaseException],
     return tuple(getattr(library_of(request), name) for name in names)
 
 
-# -- whether an answer came to its end ---------------------------------------------------------
-# Where an answer ends that does not say so.
+# -- complete and cut answers ------------------------------------------------------------------
+# Detect the end of an answer without a length.
 #
-# An answer of HTTP/1 with neither a length nor chunks ends with its connection, and a connection that is
-# cut ends in the same way. What such an answer says tells whether it is whole: JSON and streams of events
-# have ends of their own. Of other kinds nothing can be known.
+# An answer of HTTP/1 with neither a length nor chunks ends with its connection, and a cut
+# connection ends in the same way. The content shows whether such an answer is complete: JSON and
+# event streams have their own ends. For other types this is unknown.
 
 
 _WITHOUT_BODY = frozenset({204, 304})
@@ -248,7 +248,7 @@ def ends_with_connection(method: str, response: Any) -> bool:
 
 
 def is_cut(content_type: str, body: bytes) -> bool:
-    """Return whether there was more to come."""
+    """Return whether an answer is incomplete."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         return not body.endswith(_EMPTY_LINE) or _lacks_end(set(_said(body)))
@@ -295,8 +295,8 @@ def _is_json(body: bytes) -> bool:
     return True
 
 
-# -- what an answer says that it cost ----------------------------------------------------------
-# What a model call used, read from answers in the shapes of OpenAI and Anthropic.
+# -- usage in answers --------------------------------------------------------------------------
+# The token usage of a model call, read from answers in the formats of OpenAI and Anthropic.
 
 
 _NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}

@@ -402,11 +402,11 @@ def _response(
 
 
 # -- proxies -----------------------------------------------------------------------------------
-# Proxies: the environment's are used; one that is given to a client is refused.
+# Proxies of the environment are used; a proxy that is given to a client is refused.
 #
-# A client that is given a `proxy=` makes a transport of its own for it and never asks ours, so that
-# nothing would be recorded and nobody would know. The libraries have no place where a transport could
-# notice that, so the constructor of their clients is asked.
+# A client with `proxy=` creates its own transport for it and never calls ours, so that nothing
+# would be recorded, without a warning. A transport cannot detect that in these libraries, so the
+# constructors of their clients are wrapped.
 
 
 def proxies() -> dict[str, str]:

@@ -1,16 +1,16 @@
-"""Values of channels as they are stored: each large part once per thread, known by its digest.
+"""The stored form of channel values: each large part once per thread, identified by its digest.
 
 A value becomes a node, which is plain data:
 
-"…"              a value apart, by its digest (see keys.py)
-"…:id"           a message apart. It is stored without its id, which may be given to it only later
-[type, bytes]    a small one, as the serializer gave it; [type] if there are no bytes
+"…"              a separate value, by its digest (see keys.py)
+"…:id"           a separate message. It is stored without its id, which may be assigned later
+[type, bytes]    a small value in the serializer's form; [type] if there are no bytes
 {"l": [nodes]}   a list, element by element: a conversation shares its messages with the next one
-{"d": {…}}       a dictionary with such a list in it
+{"d": {…}}       a dictionary that contains such a list
 {"g": [nodes]}   a long list without messages, in groups of elements
 {"k": [nodes]}   a long dictionary without messages, in groups of items
 {"s": [name, node]}, {"v": node}    a `Send`, the snapshot of a delta channel
-{"j": "…"}       metadata that only JSON can say: lone surrogates, numbers of more than 64 bits
+{"j": "…"}       metadata that need JSON: lone surrogates, numbers of more than 64 bits
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ import holdfast
 from holdfast.integrations.langgraph.keys import digest
 
 INLINE_BYTES = 192
-"""A smaller value costs less where it stands than a row of its own."""
+"""A smaller value costs less inline than in a separate row."""
 GROUP = 128
-"""A list or dictionary with more elements is stored in groups of so many, if no messages are in it."""
+"""The size of groups in which a longer list or dictionary without messages is stored."""
 _DEPTH = 6
 _SNAPSHOT: type | None = getattr(serde_types, "_DeltaSnapshot", None)
 _SCALARS = (int, float, bool, type(None))
 
 _DIGEST = 22
 SEEN = 4096
-"""So many messages are remembered; if one checkpoint has more, twice as many as it has."""
+"""How many messages are remembered; if one checkpoint has more, twice its number."""
 
 Node = Any
 
@@ -51,19 +51,19 @@ def check_serializer(serde: Any) -> None:
     inner = serde.serde if isinstance(serde, EncryptedSerializer) else serde
     if getattr(inner, "pickle_fallback", False):
         raise holdfast.errors.UsageError(
-            "a serializer with pickle_fallback=True is refused: what is unpickled can run code; "
-            "leave it out, and make the classes of your state ones that msgpack knows"
+            "a serializer with pickle_fallback=True is refused: unpickling can run code; "
+            "omit it, and use classes that msgpack supports in your state"
         )
 
 
 def _check_type(kind: str) -> str:
     if kind.partition("+")[0] == "pickle":
-        raise holdfast.errors.UsageError("a pickled value is neither stored nor loaded here")
+        raise holdfast.errors.UsageError("pickled values are neither stored nor loaded")
     return kind
 
 
 class Message(NamedTuple):
-    """A message that was packed before, and all that it said then."""
+    """A message that was packed before, with its content at that time."""
 
     message: BaseMessage
     said: dict[str, Any]
@@ -72,22 +72,22 @@ class Message(NamedTuple):
 
 
 class Seen:
-    """Messages that were packed lately: each checkpoint has all of a conversation again. One that
-    was changed in its place since is packed again."""
+    """Recently packed messages: each checkpoint contains the whole conversation again. A message
+    that was mutated since is packed again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._messages: OrderedDict[int, Message] = OrderedDict()
 
     def get(self, message: BaseMessage) -> Message | None:
-        """Return what is known of a message; None if it is not known as it is now."""
+        """Return the packed form of a message; None if it is unknown or was changed."""
         found = self._messages.get(id(message))
         if found is None or found.message is not message or found.said != message.__dict__:
             return None
         return found
 
     def add(self, message: BaseMessage, node: str, at_once: int) -> None:
-        """Remember a message as it is now, which is packed together with so many others."""
+        """Remember a message with its current content; `at_once` messages are packed together."""
         said = copy.deepcopy(message.__dict__)
         with self._lock:
             self._messages[id(message)] = Message(message, said, node, node[:_DIGEST])
@@ -96,29 +96,31 @@ class Seen:
 
 
 class Packer:
-    """Makes nodes of values, and gathers what stands apart."""
+    """Makes nodes of values, and collects the separate values."""
 
     def __init__(self, serde: SerializerProtocol, seen: Seen) -> None:
         self._serde = serde
         self._seen = seen
-        self._splits = not isinstance(serde, EncryptedSerializer)  # No two ciphertexts are alike.
+        self._splits = not isinstance(
+            serde, EncryptedSerializer
+        )  # Equal values have different ciphertexts.
         self._apart: dict[str, tuple[str, bytes] | BaseMessage] = {}
 
     def element(self, ref: str) -> tuple[str, bytes]:
-        """Return the type and the bytes of a value that stands apart: those that its digest is of."""
+        """Return the type and the bytes of a separate value, from which its digest was computed."""
         found = self._apart[ref]
-        if isinstance(found, BaseMessage):  # Packed before, and mostly stored before.
+        if isinstance(found, BaseMessage):  # Packed before, and usually stored.
             found = self._serde.dumps_typed(_bare(found))
             if _digest(*found) != ref:
                 raise holdfast.errors.UsageError(
-                    "a message was changed while its checkpoint was being stored; change a copy of "
+                    "a message was changed while its checkpoint was stored; change a copy of "
                     "it, and return that from the node"
                 )
         kind, data = found
         return kind, bytes(data)
 
     def needed(self) -> frozenset[str]:
-        """Return which values stand apart."""
+        """Return the digests of the separate values."""
         return frozenset(self._apart)
 
     def pack(self, value: Any) -> Node:
@@ -127,7 +129,7 @@ class Packer:
         return self._leaf(value) if split is None else split
 
     def _split(self, value: Any, depth: int) -> Node | None:
-        """Return the node of a value that has a list of its own worth in it; None of another."""
+        """Return the node of a value that contains a list worth splitting; otherwise None."""
         kind = type(value)
         if depth == _DEPTH:
             return None
@@ -193,7 +195,7 @@ class Packer:
 
 
 def _shares(values: Iterable[Any]) -> bool:
-    """Return whether elements are worth to be stored one by one, since other values have them too."""
+    """Return whether to store elements one by one, because other values share them."""
     kinds = set(map(type, values))
     return any(kind in (Send, _SNAPSHOT) or issubclass(kind, BaseMessage) for kind in kinds)
 
@@ -259,7 +261,7 @@ class Unpacker:
 
 
 def refs(node: Node) -> Iterator[str]:
-    """Yield which values apart a node needs."""
+    """Yield the digests of the separate values that a node needs."""
     if isinstance(node, str):
         yield node[:_DIGEST]
     elif isinstance(node, dict):

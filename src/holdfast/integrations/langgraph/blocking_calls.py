@@ -1,4 +1,4 @@
-"""Blocking calls where they may be made."""
+"""Blocking calls on and off an event loop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 def blocking(work: Callable[[], T]) -> T:
-    """Do it here; on an event loop, which a memory refuses to block, in a thread that is waited for.
-    Who calls a blocking method there blocks the loop, as with any other saver or store."""
+    """Execute here, or on an event loop in a thread, because a memory refuses to block a loop. A
+    caller of a blocking method blocks its loop, as with any other saver or store."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

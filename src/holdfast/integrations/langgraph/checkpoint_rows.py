@@ -1,4 +1,5 @@
-"""Rows of checkpoints, read: a checkpoint is put together of its row and those that it stands on."""
+"""Read rows of checkpoints: a checkpoint is assembled from its row and the rows on which it is
+based."""
 
 from __future__ import annotations
 
@@ -18,33 +19,33 @@ PAGE = 50
 Doc = dict[str, Any]
 Row = dict[str, Any]
 Entry = Any
-"""What a memory tells of a key."""
+"""An item of the memory."""
 
 
 class Kept(NamedTuple):
-    """A checkpoint as it was found."""
+    """A checkpoint that was read."""
 
     id: str
     parent: str | None
     doc: Doc
     version: int
-    """Of its row."""
+    """The version of its row."""
     size: int
-    """Of the last whole document on the way to it."""
+    """The size of the last complete document on which it is based."""
     changes: int
-    """How much was changed since."""
+    """The size of the changes since then."""
     refs: frozenset[str] | None = None
-    """Which values apart it needs, if that was worked out before."""
+    """The separate values that it needs, if computed before."""
 
 
 def doc_refs(doc: Doc) -> frozenset[str]:
-    """Return which values apart a document needs."""
+    """Return the separate values that a document needs."""
     nodes = [*doc["x"].values(), *doc.get("o", {}).values()]
     return frozenset(ref for node in nodes for ref in refs(node))
 
 
 class Reader:
-    """Reads checkpoints of one place; what it has seen once it does not read again."""
+    """Reads checkpoints of one place, and each row only once."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class Reader:
         place: Place,
         known: Callable[[str], Kept | None] = lambda _key: None,
     ) -> None:
-        """`known` tells what was read or written before; it counts if the row has its version."""
+        """`known` returns a checkpoint that was read or written before; it is used if its row has
+        the same version."""
         self._memory = memory
         self._place = place
         self._known = known
@@ -66,7 +68,7 @@ class Reader:
         return None if entry is None else self._whole(entry)
 
     def newest(self) -> Kept | None:
-        """Return the one with the highest id."""
+        """Return the checkpoint with the highest id."""
         for entry in self._memory.items(self._place.checkpoints, limit=1):
             if keys.id_of(entry.key) is None:
                 return next(self.all(), None)
@@ -74,7 +76,8 @@ class Reader:
         return None
 
     def all(self, before: str | None = None) -> Iterator[Kept]:
-        """Yield all from the newest on, read page by page; with `before`, those with lower ids."""
+        """Yield all checkpoints, newest first, page by page; with `before`, those with lower
+        ids."""
         form = None if before is None else keys.newest_first(before)
         after = self._place.checkpoints + form if form and keys.is_ordered(form) else ""
         odd = self._memory.items(self._place.checkpoints + keys.UNORDERED)
@@ -102,14 +105,15 @@ class Reader:
         return keys.id_of(entry.key) or str(self._open(entry)["i"])
 
     def _whole(self, entry: Entry) -> Kept:
-        """Return the checkpoint of a row: back to a whole document, and on from there."""
+        """Return the checkpoint of a row: go back to a complete document, then apply the
+        patches."""
         way: list[Entry] = []
         at, met = entry, {entry.key}
         while not self._is_known(at) and "b" in self._open(at):
             way.append(at)
             at = self._parent_of(at)
             if at.key in met:
-                raise Changed(f"checkpoint {self._id_of(entry)}", why="it stands on itself")
+                raise Changed(f"checkpoint {self._id_of(entry)}", why="it is based on itself")
             met.add(at.key)
         kept = self._docs.get(at.key) or self._kept(at, self._open(at)["d"])
         self._docs[at.key] = kept
@@ -134,18 +138,18 @@ class Reader:
 
     def _parent_of(self, entry: Entry) -> Entry:
         key = self._place.checkpoint(self._open(entry)["p"])
-        if key not in self._rows:  # The parent mostly stands behind its child.
+        if key not in self._rows:  # The parent's row usually follows its child's.
             page = self._memory.items(self._place.checkpoints, after=entry.key, limit=PAGE)
             self._rows |= {entry.key: entry for entry in page}
         found = self._entry(key)
         if found is None:
-            raise Changed(f"checkpoint {self._id_of(entry)}", why="its parent is gone")
+            raise Changed(f"checkpoint {self._id_of(entry)}", why="its parent is missing")
         return found
 
 
 class Bytes:
-    """Values apart that were read or written lately, by their keys. A digest says what they are, so
-    they never change; a row that refers to one has it in the store."""
+    """Recently read or written separate values, by key. A key contains the digest, so a value never
+    changes; a value that a row refers to is in the store."""
 
     def __init__(self, limit: int) -> None:
         self._lock = threading.Lock()
@@ -168,7 +172,7 @@ class Bytes:
 
 
 class Values:
-    """The values apart of one thread, read when they are asked for."""
+    """The separate values of one thread, read on demand."""
 
     def __init__(self, memory: holdfast.types.Memory, thread: str, remembered: Bytes) -> None:
         self._memory = memory
@@ -177,7 +181,7 @@ class Values:
         self._rows: dict[str, Any] = {}
 
     def expect(self, wanted: Iterable[str]) -> None:
-        """Many are read at once, few one by one."""
+        """Prefetch the values: many in pages, few one by one."""
         missing = {
             key
             for key in (self._prefix + ref for ref in wanted)
@@ -187,7 +191,7 @@ class Values:
             self._rows |= {row.key: row.value for row in self._memory.items(self._prefix)}
 
     def get(self, ref: str) -> tuple[str, bytes]:
-        """Return the type and the bytes of a value apart."""
+        """Return the type and the bytes of a separate value."""
         key = self._prefix + ref
         found = self._remembered.get(key)
         if found is None:
@@ -205,18 +209,18 @@ class Values:
 
 
 class Changed(holdfast.errors.Corrupt):
-    """What is read was removed meanwhile; if it happens again, it is damaged."""
+    """A row was removed while it was needed; if this repeats, the thread is damaged."""
 
 
 def opened(memory: holdfast.types.Memory, entry: Entry) -> Row:
-    """Return what is in the row of a checkpoint, or of what a task wrote."""
+    """Return the content of the row of a checkpoint, or of a task's writes."""
     data = compression.joined(entry.key, entry.value, lambda key: present(memory, key))
     return dict(compression.row_value(data))
 
 
 def present(memory: holdfast.types.Memory, key: str) -> Any:
-    """Return a value that must be there."""
+    """Return a value that must exist."""
     found = memory.item(key)
     if found is None:
-        raise Changed("a checkpoint", why="one of its values is gone")
+        raise Changed("a checkpoint", why="one of its values is missing")
     return found.value

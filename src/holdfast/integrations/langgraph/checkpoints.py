@@ -1,4 +1,4 @@
-"""Checkpoints as LangGraph asks for them, made of the rows of a shelf."""
+"""Checkpoints in LangGraph's types, made from the rows of a shelf."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 RUN = "holdfast_run"
-"""Where the metadata of a checkpoint name the run of a `durable_graph`."""
+"""The metadata field of a checkpoint with the run of a `durable_graph`."""
 TIMES_READ = 5
 _PLAIN = (type(None), bool, int, float, str)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class Reading:
-    """What is asked of one shelf with one serializer."""
+    """Reads of one shelf with one serializer."""
 
     def __init__(self, shelf: Shelf, serde: SerializerProtocol) -> None:
         self._shelf = shelf
         self._serde = serde
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint: the one that is named, or the newest."""
+        """Return a checkpoint: the named one, or the newest."""
         place = place_of(config)
 
         def read() -> CheckpointTuple | None:
@@ -60,7 +60,7 @@ class Reading:
         before: RunnableConfig | None,
         limit: int | None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints from the newest on."""
+        """Yield checkpoints, newest first."""
         end = get_checkpoint_id(before) if before else None
         asked = get_checkpoint_id(config) if config else None
         found = heapq.merge(
@@ -111,7 +111,7 @@ class Reading:
     def _checkpoint(
         self, place: Place, kept: Kept, wanted: dict[str, Any] | None, values: Values
     ) -> CheckpointTuple | None:
-        """Return a checkpoint; None if it is not wanted, or was removed meanwhile."""
+        """Return a checkpoint; None if it does not match, or was removed meanwhile."""
         known: list[Kept] = [kept]
 
         def read() -> CheckpointTuple | None:
@@ -145,7 +145,7 @@ class Reading:
         )
 
     def _said(self, doc: Doc, part: str, values: Values) -> dict[str, Any]:
-        """Return what a checkpoint or its metadata says, new each time."""
+        """Return a checkpoint or its metadata, as a new object each time."""
         said: dict[str, Any] = _copied(doc[part])
         unpack = Unpacker(self._serde, values.get).unpack
         for name, node in doc.get("o", {}).items():
@@ -154,7 +154,7 @@ class Reading:
         return said
 
     def delta_history(self, config: RunnableConfig, channels: Sequence[str]) -> dict[str, Any]:
-        """Return of each channel what was written on the way to a checkpoint, and its seed."""
+        """Return the writes of each channel on the way to a checkpoint, and its seed."""
         return patiently(lambda: self._delta_history(config, channels))
 
     def _delta_history(self, config: RunnableConfig, channels: Sequence[str]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Reading:
         left = set(channels)
         met: set[str] = set()
         while left and at is not None and at.parent is not None and at.id not in met:
-            met.add(at.id)  # Parents may stand in a circle.
+            met.add(at.id)  # Parents may form a cycle.
             at = reader.find(at.parent)
             if at is None:
                 break
@@ -185,7 +185,7 @@ class Reading:
 def doc_of(
     packer: Packer, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
 ) -> Doc:
-    """Return the document of a checkpoint; what stands apart is in the packer."""
+    """Return the document of a checkpoint; the packer has the separate values."""
     said: dict[str, Any] = {**checkpoint}
     values = said.pop("channel_values")
     del said["id"]
@@ -193,9 +193,7 @@ def doc_of(
     other: dict[str, Any] = {}
     told: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
     if isinstance(told.get("run_id"), UUID):
-        told["run_id"] = str(
-            told["run_id"]
-        )  # As runs are named when their checkpoints are removed.
+        told["run_id"] = str(told["run_id"])  # The form of the run ids in `delete_for_runs`.
     for part, given in (("c", said), ("m", told)):
         doc[part] = {name: _copied(value) for name, value in given.items() if _plain(value)}
         odd = [name for name in given if name not in doc[part]]
@@ -206,18 +204,18 @@ def doc_of(
 
 
 def runs_of(doc: Doc) -> set[str]:
-    """Return which run a checkpoint is of, as its metadata say: LangGraph's, Holdfast's, or both."""
+    """Return the run ids in a checkpoint's metadata: LangGraph's, Holdfast's, or both."""
     return {str(doc["m"][name]) for name in ("run_id", RUN) if doc["m"].get(name) is not None}
 
 
 def place_of(config: RunnableConfig) -> Place:
-    """Return which namespace of which thread a config means."""
+    """Return the thread and the namespace of a config."""
     given = config["configurable"]
     return Place(str(given["thread_id"]), given.get("checkpoint_ns", ""))
 
 
 def config_of(place: Place, checkpoint_id: str) -> RunnableConfig:
-    """Return the config that means a checkpoint."""
+    """Return the config that names a checkpoint."""
     return {
         "configurable": {
             "thread_id": place.thread,
@@ -228,7 +226,7 @@ def config_of(place: Place, checkpoint_id: str) -> RunnableConfig:
 
 
 def patiently(read: Callable[[], T]) -> T:
-    """Read again if somebody removed meanwhile what was being read."""
+    """Read again if rows were removed during the read."""
     for _ in range(TIMES_READ - 1):
         try:
             return read()
@@ -238,7 +236,7 @@ def patiently(read: Callable[[], T]) -> T:
 
 
 def _plain(value: Any) -> bool:
-    """Return whether a value is plain data, which a row gives back as it was."""
+    """Return whether a value is plain data, which a row preserves exactly."""
     kind = type(value)
     if kind is dict:
         return all(type(key) is str and _plain(key) and _plain(it) for key, it in value.items())
@@ -252,7 +250,8 @@ def _plain(value: Any) -> bool:
 
 
 def _odd(packer: Packer, value: Any) -> Any:
-    """Return the node of what is no plain data. Text and numbers that no row can have are JSON."""
+    """Return the node of a value that is not plain data. Strings and numbers that a row cannot
+    store are JSON."""
     return {"j": json.dumps(value)} if _is_json(value) else packer.pack(value)
 
 
@@ -266,7 +265,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of plain data, so that no caller can change what is remembered."""
+    """Return a copy of plain data, so that callers cannot change the remembered value."""
     if type(value) is dict:
         return {key: _copied(it) for key, it in value.items()}
     if type(value) is list:

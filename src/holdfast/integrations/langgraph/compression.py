@@ -1,6 +1,6 @@
-"""Rows in few bytes: deflated, with the words in mind that all of them have.
+"""Compressed rows: deflated with a preset dictionary of their common words.
 
-The words are part of the format. Another set of them needs a number of its own in front of the bytes.
+The dictionary is part of the format. Another one needs its own number in front of the bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 from holdfast.errors import Corrupt
 
 ROW_BYTES = 64 * 1024 * 1024
-"""No row is longer; what says so is not unpacked."""
+"""The maximum length of a row; data that claims more is not unpacked."""
 PART_BYTES = 600_000
-"""A value of a memory has at most 1 MiB, and bytes take a third more there."""
+"""A value of a memory has at most 1 MiB, and bytes take a third more in it."""
 _LEVEL = 6
 
 _WORDS = (
@@ -46,13 +46,13 @@ _WORDS = (
 
 
 def squeezed(data: bytes) -> bytes:
-    """Return it deflated."""
+    """Return deflated data."""
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=_WORDS)
     return deflate.compress(data) + deflate.flush()
 
 
 def unsqueezed(data: bytes, length: int) -> bytes:
-    """Return what was deflated, if it has no more than so many bytes."""
+    """Return inflated data of this length."""
     inflate = zlib.decompressobj(-zlib.MAX_WBITS, zdict=_WORDS)
     try:
         found = inflate.decompress(data, length)
@@ -64,7 +64,7 @@ def unsqueezed(data: bytes, length: int) -> bytes:
 
 
 def row(value: Any) -> bytes:
-    """Return plain data as a row has it."""
+    """Encode plain data as a row."""
     return squeezed(msgspec.msgpack.encode(value))
 
 
@@ -74,8 +74,8 @@ def row_value(data: bytes) -> Any:
 
 
 def parts(key: str, value: bytes) -> dict[str, Any]:
-    """Return what stands under a key: the bytes, or if they are many, the number of its parts, which
-    have keys of their own."""
+    """Return the values to store for a key: the bytes, or for many bytes, the number of parts,
+    which have their own keys."""
     if len(value) <= PART_BYTES:
         return {key: value}
     found = [value[at : at + PART_BYTES] for at in range(0, len(value), PART_BYTES)]
@@ -83,7 +83,7 @@ def parts(key: str, value: bytes) -> dict[str, Any]:
 
 
 def joined(key: str, value: Any, read: Callable[[str], Any]) -> bytes:
-    """Return the bytes that stand under a key, of which the value is known."""
+    """Return the bytes of a key whose value was read."""
     if isinstance(value, int):
         return b"".join(read(f"p/{key}/{number}") for number in range(value))
     return bytes(value)

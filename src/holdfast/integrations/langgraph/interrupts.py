@@ -1,8 +1,8 @@
-"""Interrupts of a graph as questions to people, and answers as what the graph goes on with.
+"""Interrupts of a graph as questions to people, and answers as input of the graph.
 
-Nobody approves what was not shown. A question has all that is to be approved, up to the length that a
-question may have. What is longer is recorded in a step of its own; the question then says so first,
-and only who names the digest of that record approves.
+A person can approve only what was shown. A question has all data for the approval, up to the length
+limit of a question. A longer one is recorded in a separate step; the question then states this
+first, and only an answer with the digest of that record approves.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from holdfast.integrations._tool_questions import SHOWN, TEXT_MAX_CHARS, cut
 
 @dataclass(frozen=True)
 class Question:
-    """One interrupt that nobody has answered yet."""
+    """One unanswered interrupt."""
 
     interrupt: Interrupt
     node: str
     before: int
-    """How many answers the same task has had. Older versions of LangGraph give all interrupts of a
-    task one id."""
+    """The number of answers that the same task has received. Older versions of LangGraph give all
+    interrupts of a task one id."""
 
     @property
     def key(self) -> str:
-        """What the question is known by, on every resume."""
+        """The key of the question, the same on every resume."""
         return f"{self.interrupt.id}.{self.before}"
 
     @property
     def name(self) -> str:
-        """What people answer to: `refund-3f9a12cd`."""
+        """The name by which people answer: `refund-3f9a12cd`."""
         tools = [str(it["name"]) for it in self.actions]
         what = "-".join(tools) or self.node.partition(".")[0]
         tail = f"-{self.before + 1}" if self.before else ""
         return f"{what[:60]}-{self.interrupt.id[:8]}{tail}"
 
-    # -- what is shown -------------------------------------------------------------------------
+    # -- text of the question ------------------------------------------------------------------
 
     @property
     def actions(self) -> list[dict[str, Any]]:
-        """The tool calls that are to be reviewed, if LangChain's HumanInTheLoopMiddleware asks: all
-        of a turn, or in its mode `per_call` one."""
+        """The tool calls to review, if LangChain's HumanInTheLoopMiddleware asks: all of a turn, or
+        in its mode `per_call` one."""
         value = self.interrupt.value
         if not isinstance(value, dict):
             return []
@@ -61,20 +61,20 @@ class Question:
 
     @cached_property
     def whole(self) -> Any:
-        """All that is asked, as plain data."""
+        """The whole question, as plain data."""
         calls = [{"name": it["name"], "args": it["args"]} for it in self.actions]
         return msgspec.json.decode(_json(calls or self.interrupt.value))
 
     @cached_property
     def _parts(self) -> list[str]:
-        """All that is asked, as people read it: the calls one by one, or the value."""
+        """The whole question, as text for people: the calls one by one, or the value."""
         if self.actions:
             return [f"{it['name']}({_arguments(it['args'])})" for it in self.whole]
         return [self.whole if isinstance(self.whole, str) and self.whole else _json(self.whole)]
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is too long to be shown as a whole."""
+        """Whether it is too long to be shown in full."""
         return len(self._asked + "; ".join(self._parts)) > TEXT_MAX_CHARS
 
     @property
@@ -86,11 +86,11 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """What tells all that is asked from anything else."""
+        """The digest of the whole question."""
         return hashlib.sha256(_json(self.whole).encode()).hexdigest()
 
     def text(self, run_id: str) -> str:
-        """Return what people read."""
+        """Return the text for people."""
         if not self.is_cut:
             return self._asked + "; ".join(self._parts)
         place = shlex.join(["history", run_id, "--step", f"{SHOWN}:{self.key}", "--json"])
@@ -102,11 +102,11 @@ class Question:
         room = max(0, (TEXT_MAX_CHARS - len(head)) // len(self._parts) - 50)
         return (head + "; ".join(cut(it, room) for it in self._parts))[:TEXT_MAX_CHARS]
 
-    # -- what may be answered ------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------
 
     @property
     def type(self) -> Any:
-        """What an answer must be: anything; or of tool calls, a yes or no or LangChain's decisions."""
+        """The type of the answer: any value; for tool calls, a boolean or LangChain's decisions."""
         count = len(self.actions)
         if not count:
             return None
@@ -115,25 +115,27 @@ class Question:
 
     @property
     def _allowed(self) -> list[Allowed]:
-        """What may be decided on each of the tool calls."""
+        """The decisions that are allowed for each tool call."""
         configs = self.interrupt.value.get("review_configs") or ()
         found = {it.get("action_name"): it.get("allowed_decisions") for it in configs}
         return [found.get(it["name"]) for it in self.actions]
 
     def _allows(self, kind: str) -> bool:
-        """Whether all of the tool calls may be decided so."""
+        """Return whether all tool calls allow this decision."""
         return all(kinds is None or kind in kinds for kinds in self._allowed)
 
     def refused_with(self, refused: Rejected) -> Any:
-        """Return what the graph gets if a person refuses: the tool calls are rejected, and the model
-        receives the reason. To any other interrupt a refusal is no answer, and the run fails with it."""
+        """Return the graph's input for a rejection: the tool calls are rejected, and the model
+        receives the reason. For any other interrupt a rejection is not an answer, and the run fails
+        with it."""
         if not self.actions or not self._allows("reject"):
             raise refused
         reason = {"message": refused.reason} if refused.reason else {}
         return self._each({"type": "reject", **reason})
 
     def resume_with(self, answer: Any) -> Any:
-        """Return what the graph gets: the answer; one to tool calls as LangChain spells it."""
+        """Return the graph's input for an answer; for tool calls, LangChain's form of the
+        decisions."""
         if not self.actions:
             return answer
         if isinstance(answer, bool):
@@ -144,13 +146,13 @@ class Question:
         return decisions[0] if self._is_one else {"decisions": decisions}
 
     def _each(self, decision: dict[str, Any]) -> dict[str, Any]:
-        """The same decision on all of the tool calls."""
+        """Return the same decision for all tool calls."""
         return {"decisions": [dict(decision) for _ in self.actions]}
 
 
 def _arguments(args: dict[str, Any]) -> str:
-    """Arguments as a call has them. A model makes up their names too: one that is no name is quoted,
-    so that it cannot look like the end of the call."""
+    """Format arguments as in a call. Their names come from the model too: a name that is not an
+    identifier is quoted, so that it cannot look like the end of the call."""
     names = {name: name if name.isidentifier() else _json(name) for name in args}
     return ", ".join(f"{names[name]}={_json(value)}" for name, value in args.items())
 
@@ -160,11 +162,11 @@ def _json(value: Any) -> str:
 
 
 # -- decisions on tool calls -------------------------------------------------------------------
-# What people may decide on tool calls that LangChain shows for review.
+# The decisions of people on tool calls that LangChain shows for review.
 #
-# LangChain raises for a decision that it does not know, and the answer is recorded by then. So an answer
-# is checked when it is given, by a JSON schema, and once more by the run. A valid one is handed on as it
-# is, with all of its fields.
+# LangChain raises for an unknown decision, when the answer is already recorded. So an answer is
+# checked against a JSON schema when it is given, and again by the run. A valid answer is passed on
+# unchanged, with all its fields.
 
 
 TEXT = {"type": "string"}
@@ -174,16 +176,16 @@ ACTION = {
     "required": ["name", "args"],
 }
 NEEDED = {"edit": "edited_action", "respond": "message"}
-"""The field that a kind of decision cannot be without."""
+"""The required field of each kind of decision."""
 Allowed = Sequence[str] | None
-"""The kinds of decisions that a tool call may get; None if nobody has said."""
+"""The allowed kinds of decisions for a tool call; None if they are not declared."""
 
 
 def answer_type(allowed: Sequence[Allowed], digest: str | None, either: bool) -> Any:
-    """Return what `ask` checks an answer by: one decision for each call, in their order.
+    """Return the answer type for `ask`: one decision for each call, in order.
 
-    With a digest, that must stand beside them, and alone it approves. With `either`, so do true and
-    false.
+    With a digest, the answer must contain it, and the digest alone approves. With `either`, true
+    and false are valid answers too.
     """
 
     class Decisions:
@@ -212,27 +214,27 @@ def _schema(allowed: Sequence[Allowed], digest: str | None, either: bool) -> dic
         both = {"sha256": {"enum": [digest]}, **both}
     needed = "sha256" if digest else "decisions"
     whole = {"type": "object", "properties": both, "required": [needed]}
-    # Of several, people see why their answer is not the first.
+    # With several alternatives, the error explains why the answer is not the first.
     return {"anyOf": [whole, {"type": "boolean"}]} if either else whole
 
 
 def _check(value: Any, allowed: Sequence[Allowed], digest: str | None) -> None:
     if not isinstance(value, dict):
-        raise TypeError("the answer is no object with decisions")
+        raise TypeError("the answer is not an object with decisions")
     if digest and value.get("sha256") != digest:
-        raise ValueError("sha256 is not the digest of what is asked")
+        raise ValueError("sha256 is not the digest of the question")
     if digest and "decisions" not in value:
         return
     decisions = value.get("decisions")
     if not isinstance(decisions, list) or len(decisions) != len(allowed):
-        raise ValueError(f"decisions is no list of {len(allowed)}")
+        raise ValueError(f"decisions is not a list of {len(allowed)}")
     for at, (decision, kinds) in enumerate(zip(decisions, allowed, strict=True)):
         _check_one(decision, kinds, f"decisions[{at}]")
 
 
 def _check_one(decision: Any, kinds: Allowed, place: str) -> None:
     if not isinstance(decision, dict):
-        raise TypeError(f"{place} is no object")
+        raise TypeError(f"{place} is not an object")
     if kinds is None:
         return
     kind = decision.get("type")
@@ -240,10 +242,10 @@ def _check_one(decision: Any, kinds: Allowed, place: str) -> None:
         raise ValueError(f"{place}.type is {kind!r}, not one of {', '.join(map(repr, kinds))}")
     needed = NEEDED.get(str(kind))
     if needed is not None and needed not in decision:
-        raise ValueError(f"{place} is of type {kind!r}, and has no field {needed!r}")
+        raise ValueError(f"{place} is of type {kind!r} and lacks the field {needed!r}")
     action = decision.get("edited_action", {"name": "", "args": {}})
     whole = isinstance(action, dict) and isinstance(action.get("name"), str)
     if not whole or not isinstance(action.get("args"), dict):
         raise ValueError(f"{place}.edited_action needs a name (a string) and args")
     if not isinstance(decision.get("message", ""), str):
-        raise TypeError(f"{place}.message is no text")
+        raise TypeError(f"{place}.message is not a string")

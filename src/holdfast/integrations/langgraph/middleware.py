@@ -22,7 +22,7 @@ from holdfast.integrations._needs import needs
 
 needs("langchain", extra="langgraph")
 
-from langchain.agents.middleware import AgentMiddleware  # noqa: E402 - said first what is needed
+from langchain.agents.middleware import AgentMiddleware  # noqa: E402 - `needs` comes first
 from langchain.agents.middleware.types import (  # noqa: E402
     ModelRequest,
     ModelResponse,
@@ -120,7 +120,7 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             if recording is None:
                 return handler(request)
 
-            def call(args: Any) -> plain_messages.Data:  # noqa: ARG001  # Recorded, and known by.
+            def call(args: Any) -> plain_messages.Data:  # noqa: ARG001  # Recorded.
                 with _bubbling():
                     return plain_messages.outcome_data(handler(request))
 
@@ -137,7 +137,7 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             if recording is None:
                 return await handler(request)
 
-            async def call(args: Any) -> plain_messages.Data:  # noqa: ARG001  # Recorded, and known by.
+            async def call(args: Any) -> plain_messages.Data:  # noqa: ARG001  # Recorded.
                 with _bubbling():
                     return plain_messages.outcome_data(await handler(request))
 

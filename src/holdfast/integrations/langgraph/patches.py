@@ -1,7 +1,7 @@
-"""What changed from one document to the next. Plain data; a patch of a list keeps its first items.
+"""Differences of documents as patches, in plain data. A patch of a list keeps its first items.
 
 {"=": {key: value}, "~": {key: patch}, "-": [key]}    of a dictionary
-{"+": [how many are kept, what follows them]}         of a list
+{"+": [number of kept items, new items]}              of a list
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Patch = dict[str, Any]
 
 
 def diff(old: dict[str, Any], new: dict[str, Any]) -> Patch:
-    """Return what makes the new one of the old one; nothing if they are the same."""
+    """Return the patch from the old document to the new one; empty if they are equal."""
     put: dict[str, Any] = {}
     deep: dict[str, Patch] = {}
     for key, value in new.items():
@@ -41,7 +41,7 @@ def _follow(old: list[Any], new: list[Any]) -> Patch:
 
 
 def apply(old: Any, patch: Patch) -> Any:
-    """Return the new one. The old one stays as it is."""
+    """Return the new document. The old one is not changed."""
     if "+" in patch:
         kept, tail = patch["+"]
         return [*old[:kept], *tail]
@@ -53,7 +53,7 @@ def apply(old: Any, patch: Patch) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two are the same, with their types: 1 is not True."""
+    """Return whether two values are equal, with their types: 1 is not True."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:
@@ -64,7 +64,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def weight(value: Any) -> int:
-    """Return about how many bytes it takes."""
+    """Return the approximate size of a value in bytes."""
     if isinstance(value, dict):
         return 10 + sum(len(key) + 4 + weight(it) for key, it in value.items())
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""Where in a graph a call is made: what it is known by, the same whenever the graph goes on.
+"""The position of a call in a graph, which is its key: the same whenever the graph continues.
 
-LangGraph counts the steps of a thread on from its checkpoint, and gives a task the same id whenever
-it is begun from the same checkpoint. What lies before the checkpoint is not called again, so no key
-may depend on how often something was called before.
+LangGraph continues the step count of a thread from its checkpoint, and gives a task the same id
+whenever it starts from the same checkpoint. Calls before the checkpoint are not repeated, so a key
+must not depend on the number of earlier calls.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import holdfast
 from holdfast.errors import UsageError
 
 _on_thread: ContextVar[bool] = ContextVar("holdfast__on_thread", default=False)
-"""Whether the graph goes on from checkpoints: then the ids of its tasks are the same on resume."""
+"""Whether the graph continues from checkpoints: then the ids of its tasks are the same on
+resume."""
 _line: ContextVar[str] = ContextVar("holdfast_line", default="")
-"""The tool call that an agent of its own is part of."""
+"""The tool call that contains an inner agent."""
 _at_work: dict[tuple[Any, ...], list[Any]] = {}
-"""What is asked under each key right now."""
+"""The current requests, by key."""
 _lock = threading.Lock()
 _PULLED = "__pregel_pull"
 _MAX_CHARS = 200
@@ -32,7 +33,8 @@ _MAX_CHARS = 200
 
 @contextlib.contextmanager
 def on_thread() -> Generator[None]:
-    """Inside it graphs go on from checkpoints, and what nodes record has the key of their task."""
+    """Inside it graphs continue from checkpoints, and recorded calls of nodes have the key of their
+    task."""
     token = _on_thread.set(True)
     try:
         with holdfast.adapters.step_key(task):
@@ -43,7 +45,7 @@ def on_thread() -> Generator[None]:
 
 @contextlib.contextmanager
 def within(call_id: str) -> Generator[None]:
-    """Inside it, model calls are those of an agent that this tool call has."""
+    """Inside it, model calls belong to the inner agent of this tool call."""
     token = _line.set(f"{_line.get()}.{call_id}".strip("."))
     try:
         yield
@@ -55,7 +57,7 @@ def model_call() -> str:
     """Return the key of a model call: agent, namespace and step number."""
     metadata = _metadata()
     path = _path(metadata)
-    # Inside a graph, only newer versions tell the name of the agent; there its node says enough.
+    # Inside a graph, only newer versions have the agent's name; there its node is enough.
     agent = (not path and metadata.get("lc_agent_name")) or "agent"
     parts = [_line.get(), *_parents(path), f"{agent}-{metadata.get('langgraph_step', 0)}"]
     return ".".join(part for part in parts if part)[-_MAX_CHARS:]
@@ -63,8 +65,8 @@ def model_call() -> str:
 
 @contextlib.contextmanager
 def alone(asked: Any) -> Generator[None]:
-    """Inside a model call: refuse one that asks something else under the same key meanwhile. Their
-    order tells them apart, and on resume it can be another one; the run would be held then."""
+    """Inside a model call: refuse a concurrent one with another request and the same key. Only
+    their order would distinguish them, and it may differ on resume; then the run would be held."""
     run = holdfast.context.current_run()
     assert run is not None
     assert run.step is not None
@@ -75,9 +77,9 @@ def alone(asked: Any) -> Generator[None]:
         others = _at_work.setdefault(place, [])
         if any(other != asked for other in others):
             raise UsageError(
-                f"two agents ask their models at once, both as {key!r}, so that they could change "
-                f"places when the run is resumed; make the graph that they are in a durable_graph(…), "
-                f"or give agents that a flow calls names of their own, or a branch each"
+                f"two agents call their models concurrently, both as {key!r}, so they could change "
+                f"places when the run is resumed; make their graph a durable_graph(…), "
+                f"or give each agent that a flow calls its own name or branch"
             )
         others.append(asked)
     try:
@@ -90,15 +92,15 @@ def alone(asked: Any) -> Generator[None]:
 
 
 def task() -> str:
-    """Return the key of the task that we are in: its node, the number of its step, and what tells it
-    from others that were sent to the same node."""
+    """Return the key of the current task: its node, the number of its step, and a part that
+    distinguishes it from other tasks sent to the same node."""
     try:
         metadata = _metadata()
     except RuntimeError:
         metadata = {}
     if "langgraph_node" not in metadata:
         raise UsageError(
-            "a recorded call was made by a graph, but by none of its nodes, so nothing would tell "
+            "a recorded call was made by a graph outside its nodes, so nothing would distinguish "
             "it from others; make it in a node"
         )
     node, step = metadata["langgraph_node"], metadata.get("langgraph_step", 0)
@@ -116,13 +118,13 @@ def _metadata() -> dict[str, Any]:
 
 
 def _path(metadata: dict[str, Any]) -> list[str]:
-    """The tasks that a graph inside a graph is in, each as node and id."""
+    """Return the tasks that contain an inner graph, each as node and id."""
     return str(metadata.get("langgraph_checkpoint_ns", "")).split("|")[:-1]
 
 
 def _parents(path: list[str]) -> list[str]:
     parents = [part.partition(":")[0] for part in path]
-    if path and _on_thread.get():  # Without checkpoints the ids of tasks are others each time.
+    if path and _on_thread.get():  # Without checkpoints the ids of tasks differ each time.
         parents.append(_digest("|".join(path)))
     return parents
 

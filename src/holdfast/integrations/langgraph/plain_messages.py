@@ -1,11 +1,11 @@
 """Messages, tool results and structured answers of LangChain as plain data, and back.
 
-What is recorded names no class that a reader would import: messages are rebuilt from a closed list
-of kinds, structured answers from the schemas that the agent itself has.
+Records name no class that a reader would import: messages are rebuilt from a closed list of kinds,
+structured answers from the agent's own schemas.
 
-The id of a message is kept beside it. LangGraph makes ids up where a message has none, so they are
-no part of what a model is asked; and a message without its id is the same value wherever it stands,
-and is stored once.
+The id of a message is recorded separately. LangGraph generates ids for messages without one, so ids
+are not part of a model's request; and a message without its id is the same value everywhere, and is
+stored once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Goto:
 
 
 def message_data(message: BaseMessage) -> Data:
-    """A message without its id, and without what is as it always is."""
+    """Return a message as plain data, without its id and its defaults."""
     return {
         "type": message.type,
         **message.model_dump(exclude={"id", "type"}, exclude_defaults=True),
@@ -57,7 +57,7 @@ def message_data(message: BaseMessage) -> Data:
 
 
 def message_from(data: Mapping[str, Any], id: str | None) -> BaseMessage:
-    """The message again; its kind is one of those that LangChain knows."""
+    """Rebuild the message; its kind must be one of LangChain's."""
     kind = data["type"]
     fields = {name: value for name, value in data.items() if name != "type"}
     message = messages_from_dict([{"type": kind, "data": {**fields, "id": id}}])[0]
@@ -65,15 +65,16 @@ def message_from(data: Mapping[str, Any], id: str | None) -> BaseMessage:
 
 
 def conversation(messages: Sequence[BaseMessage]) -> list[Data]:
-    """What a model is asked, as it is recorded."""
+    """Return the record of a model's request."""
     return [message_data(message) for message in messages]
 
 
-# --- what a model answered ----------------------------------------------------------------------
+# --- answers of models --------------------------------------------------------------------------
 
 
 def response_data(response: Any, format: Any) -> Data:
-    """An answer of a model, and the structured answer that was read from it."""
+    """Return an answer of a model as plain data, with the structured answer that was read from
+    it."""
     if isinstance(response, BaseMessage):
         response = ModelResponse(result=[response])
     messages: list[BaseMessage] = response.result
@@ -89,7 +90,7 @@ def response_data(response: Any, format: Any) -> Data:
 
 
 def response_from(data: Data, format: Any) -> ModelResponse[Any]:
-    """The answer again."""
+    """Rebuild the answer."""
     messages = [
         message_from(each, id) for each, id in zip(data["messages"], data["ids"], strict=True)
     ]
@@ -99,7 +100,7 @@ def response_from(data: Data, format: Any) -> ModelResponse[Any]:
 
 
 def _schema_of(value: Any, format: Any) -> tuple[str, TypeAdapter[Any]]:
-    """The name of the schema that a structured answer has, among those of the agent."""
+    """Return the name and type of a structured answer's schema, among those of the agent."""
     specs = _specs(format)
     for spec in specs:
         if isinstance(spec.schema, type) and type(value) is spec.schema:
@@ -107,7 +108,7 @@ def _schema_of(value: Any, format: Any) -> tuple[str, TypeAdapter[Any]]:
     if isinstance(value, dict) and specs:  # A TypedDict or a JSON schema: the data is the value.
         return "", TypeAdapter(dict[str, Any])
     raise UsageError(
-        f"the structured answer is a {type(value).__name__}, which is none of the agent's schemas"
+        f"the structured answer is a {type(value).__name__}, which is not one of the agent's schemas"
     )
 
 
@@ -118,8 +119,8 @@ def _adapter(format: Any, name: str, data: Any) -> Any:
         if spec.name == name:
             return TypeAdapter(spec.schema).validate_json(to_json(data))
     raise UsageError(
-        f"a structured answer of the schema {name!r} is recorded, and the agent has no such "
-        "schema any more; give response_format= the schema back"
+        f"a structured answer of the schema {name!r} is recorded, but the agent has no such "
+        "schema any more; restore it in response_format="
     )
 
 
@@ -128,18 +129,18 @@ def _specs(format: Any) -> Sequence[Any]:
     return () if schema is None else ToolStrategy(schema).schema_specs
 
 
-# --- what a tool gave ---------------------------------------------------------------------------
+# --- results of tools ---------------------------------------------------------------------------
 
 
 def outcome_data(outcome: Any) -> Data:
-    """What a tool call gave: a message, a command, or a list of both."""
+    """Return the result of a tool call as plain data: a message, a command, or a list of both."""
     many = isinstance(outcome, list)
     items: list[Any] = cast("list[Any]", outcome) if many else [outcome]
     return {"items": [_item_data(item) for item in items], "many": many}
 
 
 def outcome_from(data: Data) -> Any:
-    """What the tool call gave, again."""
+    """Rebuild the result of the tool call."""
     items = [_item_from(item) for item in data["items"]]
     return items if data["many"] else items[0]
 
@@ -150,7 +151,7 @@ def _item_data(item: Any) -> Data:
     if isinstance(item, Command):
         fields = {name: getattr(item, name) for name in ("graph", "update", "resume", "goto")}
         return {"command": {name: plain(it) for name, it in fields.items() if it is not None}}
-    raise UsageError(f"a tool gave a {type(item).__name__}, not a ToolMessage or a Command")
+    raise UsageError(f"a tool returned a {type(item).__name__}, not a ToolMessage or a Command")
 
 
 def _item_from(data: Data) -> Any:
@@ -160,7 +161,7 @@ def _item_from(data: Data) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The same, with plain data in place of messages and sends, wherever they stand."""
+    """Return a value with plain data in place of all messages and sends in it."""
     if isinstance(value, BaseMessage):
         return Message(message_data(value), value.id)
     if isinstance(value, Send):
@@ -174,7 +175,7 @@ def plain(value: Any) -> Any:
 
 
 def restored(value: Any) -> Any:
-    """The opposite of `plain`."""
+    """Return the original of a value from `plain`."""
     if isinstance(value, Message):
         return message_from(value.data, value.id)
     if isinstance(value, Goto):
@@ -187,11 +188,11 @@ def restored(value: Any) -> Any:
     return value
 
 
-# --- what a graph ends with ---------------------------------------------------------------------
+# --- results of graphs --------------------------------------------------------------------------
 
 
 def state_data(value: Any) -> Any:
-    """The state of a graph for those who wait for its run: messages and models as dictionaries."""
+    """Return the state of a graph as the result of its run: messages and models as dictionaries."""
     if isinstance(value, BaseMessage):
         return message_data(value)
     if isinstance(value, BaseModel):

@@ -1,10 +1,10 @@
-"""Removing checkpoints, and copying threads.
+"""Remove checkpoints, and copy threads.
 
-A removal holds the thread (see shelf.py), and lists before it decides: first the values apart,
-then the names of places, then checkpoints and writes. What is written later than a list is either not
-in it or has another version than there, and each row is removed only as it was listed. Checkpoints go
-first and the values that nobody needs any more afterwards, so that a kill in between leaves nothing
-that cannot be read.
+A removal holds the thread (see shelf.py), and lists rows before it decides: first the separate
+values, then the names of places, then checkpoints and writes. A row that is written after a list is
+not in it, or has another version than in it, and each row is removed only in the listed version.
+Checkpoints are removed first and unneeded values afterwards, so that a kill in between leaves no
+unreadable checkpoint.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from holdfast.integrations.langgraph.keys import Place
 from holdfast.integrations.langgraph.shelf import TRIES, Shelf, whole
 
 AT_ONCE = 500
-"""So many rows are removed in one update."""
+"""How many rows are removed in one update."""
 
 Choose = Callable[[list[Kept]], Iterable[Kept]]
 Held = dict[str, int]
 
 
 def remove(shelf: Shelf, thread: str, choose: Choose) -> None:
-    """Remove the checkpoints that are chosen among those of each place of a thread, newest first, with
-    what was written after them; those that stood on them become whole."""
+    """Remove the chosen checkpoints of each place of a thread, with the writes after them. `choose`
+    receives the checkpoints newest first. Checkpoints that were based on removed ones become
+    complete."""
     _persistently(shelf, thread, lambda held: _removed(shelf, thread, choose, held))
 
 
 def remove_all(shelf: Shelf, thread: str) -> None:
-    """Remove all rows of a thread, whatever is in them."""
+    """Remove all rows of a thread, even damaged ones."""
     _persistently(shelf, thread, lambda held: _removed_all(shelf, thread, held))
 
 
@@ -47,7 +48,7 @@ def _persistently(shelf: Shelf, thread: str, work: Callable[[Held], bool]) -> No
         if done:
             return
     raise StoreError(
-        f"thread {thread!r} was not removed from: others changed the same rows {TRIES} times "
+        f"nothing was removed from thread {thread!r}: others changed the same rows {TRIES} times "
         "meanwhile; try again"
     )
 
@@ -58,9 +59,9 @@ def _removed_all(shelf: Shelf, thread: str, held: Held) -> bool:
     free += shelf.memory.items(f"n/{folder}")
     kinds = ("w/", "p/c/", "p/w/")
     earlier = {row.key for kind in kinds for row in shelf.memory.items(kind + folder)}
-    rows = shelf.memory.items(f"c/{folder}")  # In a place, children stand before their parents.
+    rows = shelf.memory.items(f"c/{folder}")  # In a place, children sort before their parents.
     gone = {row.key.partition("/")[2] for row in rows}
-    # Of the writes, those of a checkpoint that was written since stay with it.
+    # The writes of a checkpoint that was written meanwhile stay.
     rows += [
         row
         for row in shelf.memory.items(f"w/{folder}")
@@ -84,7 +85,7 @@ def _removed(shelf: Shelf, thread: str, choose: Choose, held: Held) -> bool:
 
 
 def _removed_from(shelf: Shelf, name: Entry, choose: Choose, held: Held, needed: set[str]) -> bool:
-    """Remove from one place, and add to `needed` which values the rest of it needs."""
+    """Remove from one place, and add the values that the rest of it needs to `needed`."""
     place = Place(*name.value)
     there = list(Reader(shelf.memory, place).all())
     gone = list(choose(there))
@@ -110,8 +111,8 @@ def _removed_from(shelf: Shelf, name: Entry, choose: Choose, held: Held, needed:
 
 
 def _left_over(left: list[Kept], there: list[Kept]) -> Callable[[str], bool]:
-    """Return what tells whether writes belong to a checkpoint that was removed, now or before. Those
-    of a checkpoint that is still to be written come before all that are there."""
+    """Return the test whether writes belong to a checkpoint that was removed, now or before. The
+    writes of a checkpoint that is not written yet sort before all existing ones."""
     kept = {keys.newest_first(it.id) for it in left}
     known = {keys.newest_first(it.id) for it in there}
     newest = min((form for form in known if keys.is_ordered(form)), default="")
@@ -145,12 +146,12 @@ def _values(shelf: Shelf, thread: str) -> list[Entry]:
 
 
 def _whole_of(part: str) -> str:
-    """Return the key of what has a part under this key."""
+    """Return the key of the row that has a part under this key."""
     return part.removeprefix("p/").rpartition("/")[0]
 
 
 def _deleted(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
-    """Remove rows as they were listed; False if one of them has changed."""
+    """Remove rows in their listed version; return False if one of them has changed."""
     for part in _parts(rows):
         seen = {row.key: row.version for row in part}
         if not shelf.memory.update({}, delete=list(seen), if_version=seen | held):
@@ -159,8 +160,8 @@ def _deleted(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
 
 
 def _dropped(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
-    """Remove rows that nobody needed when they were listed. One that was written anew since is needed
-    again, and stays. False if the thread is no longer held."""
+    """Remove rows that were not needed when they were listed. A row that was written again since is
+    needed and stays. Return False if the thread is no longer held."""
     for part in _parts(rows):
         if not _deleted(shelf, part, held):
             for row in part:
@@ -169,7 +170,7 @@ def _dropped(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
 
 
 def copy(shelf: Shelf, source: str, target: str) -> None:
-    """Copy all checkpoints of a thread and what was written after them, oldest first."""
+    """Copy all checkpoints of a thread and the writes after them, oldest first."""
     for place in shelf.places(source):
         values = shelf.values(source)
         goal = Place(target, place.ns)
@@ -182,8 +183,7 @@ def copy(shelf: Shelf, source: str, target: str) -> None:
 
 
 def needed_for_deltas(there: list[Kept]) -> list[Kept]:
-    """Return the newest checkpoint, and of those that it stands on as many as its delta channels
-    need to be put together."""
+    """Return the newest checkpoint, and as many of its ancestors as its delta channels need."""
     if not there:
         return []
     by_id = {it.id: it for it in there}

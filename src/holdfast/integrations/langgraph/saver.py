@@ -105,8 +105,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         count = current.partition(".")[0]
         if not count.isdecimal():
             raise holdfast.errors.UsageError(
-                f"a channel has version {current!r}, which another checkpointer made; it counts in a "
-                "form of its own, so the thread can only go on there"
+                f"a channel has version {current!r} of another checkpointer, which counts in a "
+                "different form, so the thread can only continue there"
             )
         return f"{int(count) + 1:032}.{random.random():016}"  # noqa: S311
 

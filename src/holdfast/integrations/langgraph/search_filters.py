@@ -1,4 +1,5 @@
-"""What a search of a store means: filters, patterns of namespaces, likeness of vectors. Pure."""
+"""The semantics of a store's searches: filters, patterns of namespaces, similarity of vectors.
+Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ _ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def check_labels(op: Op) -> None:
-    """Refuse labels that no namespace can have. The methods of a store do so too, but an operation
-    may be given to `batch` as it is."""
+    """Refuse labels that are invalid in a namespace. The methods of a store do so too, but an
+    operation can be passed directly to `batch`."""
     paths: list[Sequence[str]] = []
     if isinstance(op, GetOp | PutOp):
         paths = [op.namespace]
@@ -48,16 +49,16 @@ def check_labels(op: Op) -> None:
 
 def _why_no_label(label: object) -> str:
     if not isinstance(label, str):
-        return f"a label is a str, not {type(label).__name__}"
+        return f"a label must be a str, not {type(label).__name__}"
     if not label:
-        return "a label is not empty"
+        return "a label must not be empty"
     if "." in label or "\0" in label:
-        return "a label has no period and no NUL"
+        return "a label must not contain a period or NUL"
     return ""
 
 
 def at(item: Mapping[str, Any], key: str) -> Any:
-    """Return what a filter names: a key of the item, or a path into it with dots."""
+    """Return the value that a filter names: a key of the item, or a dotted path into it."""
     if key in item:
         return item[key]
     found: Any = item
@@ -69,7 +70,7 @@ def at(item: Mapping[str, Any], key: str) -> Any:
 
 
 def fits(value: Any, wanted: Any) -> bool:
-    """Return whether a value is what a filter wants: the same, or in the order that is asked for."""
+    """Return whether a value matches a filter: equal, or in the requested order."""
     if isinstance(wanted, Mapping):
         if any(str(key).startswith("$") for key in wanted):
             return all(_holds(value, sign, than) for sign, than in wanted.items())
@@ -92,17 +93,19 @@ def _holds(value: Any, sign: str, than: Any) -> bool:
         return bool(value != than)
     if sign not in _ORDERED:
         known = ", ".join(("$eq", "$ne", *_ORDERED))
-        raise UsageError(f"there is no operator {sign!r} in filters of a store; there are {known}")
+        raise UsageError(
+            f"unknown operator {sign!r} in a filter of a store; known operators: {known}"
+        )
     if value is None:
         return False
     try:
         return _ORDERED[sign](value, than)
     except TypeError:
-        return False  # What cannot be compared is not in that order.
+        return False  # Incomparable values do not match.
 
 
 def namespaces(found: Iterable[tuple[str, ...]], op: ListNamespacesOp) -> list[tuple[str, ...]]:
-    """Return which namespaces are asked for, in order and each once."""
+    """Return the requested namespaces, in order and without duplicates."""
     fitting = {
         it[: op.max_depth]
         for it in found
@@ -125,7 +128,7 @@ def _matches(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """Return a vector as it is stored."""
+    """Return the stored form of a vector."""
     return array.array("f", vector).tobytes()
 
 
@@ -134,8 +137,8 @@ def likeness(vector: Sequence[float], stored: bytes) -> float:
     other = array.array("f", stored)
     if len(other) != len(vector):
         raise UsageError(
-            f"the embedding gives {len(vector)} numbers, and what is stored has {len(other)}; put "
-            "the items again, or search with the embedding that they were put with"
+            f"the embedding returns {len(vector)} numbers, and the stored vector has {len(other)}; put "
+            "the items again, or search with the embedding with which they were put"
         )
     product = sum(map(operator.mul, vector, other))
     length = math.hypot(*vector) * math.hypot(*other)

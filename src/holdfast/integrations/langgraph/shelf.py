@@ -1,18 +1,19 @@
-"""Checkpoints in a memory: rows read and written, with nothing of LangGraph's calls in it.
+"""Read and write rows of checkpoints in a memory, independently of LangGraph's interface.
 
-A checkpoint is a document: what it says (`c`), its metadata (`m`), the nodes of its values (`x`; see
-blobs.py), and of both what is no plain data (`o`). Its row has the whole document, or what changed
-from its parent's, as long as that is little to read. Each write is one update, and says what it
-stands on: if that has changed meanwhile, nothing is written, and it is worked out again. So no kill
-and no other process can leave a checkpoint that cannot be read.
+A checkpoint is a document: its content (`c`), its metadata (`m`), the nodes of its values (`x`; see
+blobs.py), and the parts of both that are not plain data (`o`). Its row has the complete document,
+or the changes from its parent's, as long as reading them is cheap. Each write is one update that
+names the rows on which it is based: if they have changed meanwhile, nothing is written, and the
+write is computed again. So no kill and no other process can leave an unreadable checkpoint.
 
-A checkpoint either stands on its parent (a patch, and values that the parent has stored), or on
-nothing. A process that removes or replaces rows of a thread holds its row `r/T` meanwhile. A checkpoint that
-stands on its parent is written only while nobody holds it, in one transaction with that check; one
-that is written beside a removal stands on nothing and stores all of its values again. So the holder
-knows all rows that stand on another, and a value whose row has not changed since it was listed is
-needed by nobody but the rows that were listed after it. The holder's own writes require that it still
-holds the row: a holder that was taken for dead changes nothing any more, and begins again.
+A checkpoint is either based on its parent (a patch, and values that the parent has stored), or
+independent. A process that removes or replaces rows of a thread holds the row `r/T` meanwhile. A
+checkpoint that is based on its parent is written only while nobody holds that row, in one
+transaction with that check; a checkpoint written during a removal is independent and stores all its
+values again. So the holder knows all rows that are based on another, and a value whose row has not
+changed since it was listed is needed only by rows that were listed after it. The holder's own
+writes require that it still holds the row: a holder that was presumed dead changes nothing any
+more, and begins again.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from holdfast.integrations.langgraph.compression import parts
 from holdfast.integrations.langgraph.keys import Place
 
 FAR = 8
-"""A document is written whole when what changed since takes so many times its size."""
+"""A document is written completely when the changes since then have this many times its size."""
 REMEMBERED = 64
 REMEMBERED_BYTES = 32 * 1024 * 1024
-"""So many checkpoints, and so many bytes of their values, are not read again."""
+"""How many checkpoints, and how many bytes of their values, are cached."""
 TRIES = 20
 HELD_S = 600
-"""The longest time for which one holder keeps a thread from being removed from by others."""
+"""The maximum time for which one holder blocks removals by others."""
 PATIENCE_S = 5.0
-"""A holder that is waited for so long is taken for dead. If it lives, it begins again."""
+"""The time after which a holder is presumed dead. If it is alive, it begins again."""
 LOOK_S = 0.02
 
 Elements = Callable[[str], tuple[str, bytes]]
@@ -80,9 +81,9 @@ class Shelf:
         needed: frozenset[str],
         elements: Elements,
     ) -> None:
-        """Write a checkpoint: all of it or nothing. `needed` are its values apart."""
+        """Write a checkpoint completely or not at all. `needed` are its separate values."""
         key = place.checkpoint(checkpoint_id)
-        alone = parent == checkpoint_id  # Nothing can stand on itself.
+        alone = parent == checkpoint_id  # A checkpoint cannot be based on itself.
         base = None if alone else self._remembered(place, parent)
         for _ in range(TRIES):
             if base is None and parent is not None and not alone:
@@ -109,7 +110,8 @@ class Shelf:
         raise _busy(f"checkpoint {checkpoint_id}")
 
     def _base(self, place: Place, parent: str) -> Kept | None:
-        """Return what a checkpoint can stand on; None if that is gone, or about to be."""
+        """Return the parent on which a checkpoint can be based; None if it is removed, or about to
+        be."""
         try:
             return self.reader(place).find(parent)
         except Changed:
@@ -118,7 +120,7 @@ class Shelf:
     def _row(
         self, place: Place, checkpoint_id: str, parent: str | None, doc: Doc, base: Kept | None
     ) -> tuple[dict[str, Any], Kept]:
-        """Return the rows of a checkpoint without its values, and what is to be remembered."""
+        """Return the rows of a checkpoint without its values, and the checkpoint to remember."""
         patch = None if base is None else patches.diff(base.doc, doc)
         size, changes = 0, 0
         if base is not None:
@@ -140,7 +142,7 @@ class Shelf:
         needed: frozenset[str],
         elements: Elements,
     ) -> bool:
-        """Write over a checkpoint that is there already. Those that stand on it become whole."""
+        """Overwrite an existing checkpoint. Checkpoints that are based on it become complete."""
         key = place.checkpoint(checkpoint_id)
         before = Reader(self.memory, place).find(checkpoint_id)
         if before is None:
@@ -164,8 +166,8 @@ class Shelf:
 
     @contextmanager
     def rewriting(self, thread: str) -> Generator[dict[str, int]]:
-        """Hold a thread: until the end of it only the caller removes and replaces its rows. Yields
-        what each of the caller's writes must expect."""
+        """Hold a thread: inside, only the caller removes and replaces its rows. Yields the
+        precondition of each of the caller's writes."""
         key, name = keys.rewriting(thread), uuid.uuid4().hex
         version = self._hold(key, name)
         try:
@@ -196,7 +198,7 @@ class Shelf:
         elements: Elements,
     ) -> None:
         """Record the writes of a task: number, channel, node, and the path of the task. An earlier
-        write under the same number stays, except for numbers below 0, which are written anew."""
+        write with the same number stays, except for numbers below 0, which are replaced."""
         key = place.task(checkpoint_id, task)
         version = 0
         before: list[list[Any]] = []
@@ -218,7 +220,7 @@ class Shelf:
                 version, before = found.version, self.opened(found)["w"]
         raise _busy(f"the writes of task {task}")
 
-    # -- what was written last -----------------------------------------------------------------
+    # -- recent writes -------------------------------------------------------------------------
 
     def _remembered(self, place: Place, checkpoint_id: str | None) -> Kept | None:
         if checkpoint_id is None:
@@ -233,7 +235,7 @@ class Shelf:
                 self._known.popitem(last=False)
 
     def forget(self) -> None:
-        """Rows were changed that are not written in the usual way."""
+        """Clear the cache, because rows were changed outside the usual writes."""
         with self._lock:
             self._known.clear()
             self._named.clear()
@@ -246,23 +248,24 @@ class Shelf:
         return [Place(*entry.value) for entry in self.memory.items(prefix)]
 
     def reader(self, place: Place) -> Reader:
-        """Return what reads checkpoints of a place, and knows those that were written here."""
+        """Return a reader of the checkpoints of a place, with a cache of those that were written
+        here."""
         return Reader(self.memory, place, self._known.get)
 
     def remember(self, place: Place, kept: Kept) -> None:
-        """Do not put together again what was read."""
+        """Cache a checkpoint that was read."""
         self._remember(place.checkpoint(kept.id), kept)
 
     def values(self, thread: str) -> Values:
-        """Return what reads the values apart of a thread."""
+        """Return a reader of the separate values of a thread."""
         return Values(self.memory, thread, self._bytes)
 
     def opened(self, entry: Entry) -> Row:
-        """Return what is in a row."""
+        """Return the content of a row."""
         return opened(self.memory, entry)
 
     def writes(self, place: Place, checkpoint_id: str) -> list[tuple[str, str, Any]]:
-        """Return (task, channel, node) of what was written after a checkpoint, in its order."""
+        """Return (task, channel, node) of the writes after a checkpoint, in order."""
         rows = map(self.opened, self.memory.items(place.writes(checkpoint_id)))
         found = [(row["t"], *write) for row in rows for write in row["w"]]
         found.sort(key=lambda it: (it[4], it[0], it[1]))
@@ -270,7 +273,7 @@ class Shelf:
 
 
 def row_of(checkpoint_id: str, parent: str | None, doc: Any, size: int, changes: int) -> bytes:
-    """Return the row of a checkpoint: a whole document, or if there are changes, a patch."""
+    """Return the row of a checkpoint: a complete document, or a patch if there are changes."""
     row: Row = {"p": parent, "s": size, "b" if changes else "d": doc}
     if changes:
         row["n"] = changes
@@ -280,12 +283,13 @@ def row_of(checkpoint_id: str, parent: str | None, doc: Any, size: int, changes:
 
 
 def whole(kept: Kept) -> bytes:
-    """Return the row of a checkpoint that stands on no other."""
+    """Return the row of an independent checkpoint."""
     return row_of(kept.id, kept.parent, kept.doc, patches.weight(kept.doc), 0)
 
 
 def element_rows(thread: str, elements: Mapping[str, tuple[str, bytes]]) -> dict[str, Any]:
-    """Return the rows of values apart: type, length, and the bytes, deflated if they are fewer."""
+    """Return the rows of separate values: type, length, and the bytes, deflated if that is
+    shorter."""
     rows: dict[str, Any] = {}
     for ref, (kind, data) in elements.items():
         key = keys.elements(thread) + ref

@@ -151,9 +151,9 @@ class HoldfastStore(BaseStore):
             return search_filters.namespaces((it.namespace for it in rows), op)
         if isinstance(op, PutOp):
             return None
-        raise holdfast.errors.UsageError(f"a store knows no operation {type(op).__name__}")
+        raise holdfast.errors.UsageError(f"a store has no operation {type(op).__name__}")
 
-    # -- items whose time is over --------------------------------------------------------------
+    # -- expired items -------------------------------------------------------------------------
 
     def sweep_ttl(self) -> int:
         """Remove expired items, which can no longer be found; returns their number."""

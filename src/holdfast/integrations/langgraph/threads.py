@@ -1,7 +1,7 @@
-"""A thread of a graph, and what a run does with it.
+"""The operations of a run on a thread of a graph.
 
-Each operation has two forms, side by side: blocking and awaited. `turns.py` says which comes next, `drive` and
-`adrive` do them, and nothing is decided there.
+Each operation has two forms, side by side: blocking and awaited. `turns.py` decides which comes
+next; `drive` and `adrive` perform them and decide nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Act:
-    """Something that is done with a thread."""
+    """An operation on a thread."""
 
     blocking: Callable[[], Any]
     awaited: Callable[[], Awaitable[Any]]
@@ -44,7 +44,7 @@ Script = Generator[Act, Any, R]
 
 
 class Thread:
-    """One thread, as one run has it."""
+    """One thread in one run."""
 
     def __init__(self, graph: Graph, config: RunnableConfig, run_id: str) -> None:
         self._graph = graph
@@ -54,7 +54,7 @@ class Thread:
         self.id = str(config["configurable"]["thread_id"])
 
     def look(self, config: RunnableConfig | None = None) -> Script[StateSnapshot]:
-        """Read where the thread stands, or stood at a checkpoint."""
+        """Read the state of the thread, now or at a checkpoint."""
         at = config or self._config
         return _act(
             lambda: self._graph.get_state(at, subgraphs=True),
@@ -62,7 +62,7 @@ class Thread:
         )
 
     def find(self) -> Script[CheckpointTuple | None]:
-        """Find the newest checkpoint that this run has made in the thread itself."""
+        """Find the newest checkpoint of this run in the thread itself."""
         root: RunnableConfig = {"configurable": {"thread_id": self.id, "checkpoint_ns": ""}}
         of_run: Any = {"filter": {RUN: self.run_id}, "limit": 1}
         return _act(
@@ -71,18 +71,18 @@ class Thread:
         )
 
     def read(self, config: RunnableConfig) -> Script[CheckpointTuple | None]:
-        """Read a checkpoint, with what its tasks have written."""
+        """Read a checkpoint, with the writes of its tasks."""
         return _act(
             lambda: self._saver.get_tuple(config),
             lambda: self._saver.aget_tuple(config),
         )
 
     def claim(self) -> Script[None]:
-        """Have the thread for this run alone, from now on."""
+        """Claim the thread for this run."""
         return self._change_claim(Claims.take)
 
     def release(self) -> Script[None]:
-        """Have it no longer."""
+        """Release the claim."""
         return self._change_claim(Claims.release)
 
     def _change_claim(self, change: Callable[[Claims, str, str], None]) -> Script[None]:
@@ -102,7 +102,7 @@ class Thread:
         )
 
     def invoke(self, given: Any) -> Script[Any]:
-        """Run the graph: with an input, an answer, or None to go on from its checkpoint."""
+        """Run the graph: with an input, an answer, or None to continue from its checkpoint."""
         return _act(
             lambda: self._graph.invoke(given, self._config, durability="sync"),
             lambda: self._graph.ainvoke(given, self._config, durability="sync"),
@@ -137,7 +137,8 @@ async def _asame(value: Any) -> Any:
 
 
 def drive(script: Script[R]) -> R:
-    """Do what a script says, in a sync flow. What an act raises is raised in the script."""
+    """Perform the operations of a script, in a sync flow. Exceptions of an operation are raised in
+    the script."""
     answer: Any = None
     error: Exception | None = None
     while True:
@@ -173,26 +174,27 @@ async def adrive(script: Script[R]) -> R:
 # -- claims on threads -------------------------------------------------------------------------
 # A thread has one run at a time: claims on threads, beside their checkpoints.
 #
-# A claim is a row that names the run. It is removed when the turn is done. A run that has ended, or that
-# the store does not know, left its claim behind; the next run takes it over.
+# A claim is a row that names the run. It is removed at the end of the turn. If the claim's run has
+# ended, or the store does not have it, the next run takes the claim over.
 
 
 NAMESPACE = "langgraph-claims"
-"""The memory of the store that says which run works on a thread."""
+"""The name of the memory with the claims."""
 ENDED = frozenset({"completed", "failed", "cancelled", "rolled_back"})
 
 
 class Claims:
-    """Which run works on which thread; in the store that has the checkpoints."""
+    """The runs that work on threads, in the store that has the checkpoints."""
 
     def __init__(self, store: holdfast.types.Store) -> None:
         self._store = store
         self._memory = store.memory(NAMESPACE, recorded=False)
 
     def take(self, thread_id: str, run_id: str) -> None:
-        """Claim a thread for a run, or say which run has it.
+        """Claim a thread for a run, or raise an error that names its owner.
 
-        Its own claim is written anew: so nobody takes it over who saw the run failed just before.
+        The run's own claim is written again, so that a process that saw the run as failed just
+        before cannot take it over.
         """
         key = thread_digest(thread_id)
         while True:
@@ -204,7 +206,7 @@ class Claims:
                 return
 
     def release(self, thread_id: str, run_id: str) -> None:
-        """Give a thread back, unless another run has taken it over."""
+        """Release a thread, unless another run has taken it over."""
         key = thread_digest(thread_id)
         claim = self._memory.item(key)
         if claim is not None and claim.value == run_id:

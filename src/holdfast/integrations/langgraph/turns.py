@@ -79,17 +79,17 @@ def _done_before(thread: Thread) -> Script[StateSnapshot | None]:
     state = yield from thread.look(made.config)
     if state.tasks:
         raise UsageError(
-            f"{_named(newest)} has gone on with thread {thread.id!r} "
-            f"from where this run had come; what has become of it stands in the thread"
+            f"{_named(newest)} has continued thread {thread.id!r} "
+            f"from the last checkpoint of this run; the thread has the result"
         )
     return state
 
 
 def _lost(thread_id: str) -> UsageError:
     return UsageError(
-        f"thread {thread_id!r} has gone on since this run began, and has no "
-        f"checkpoint that tells how far this run had come; look at the thread, and give what is left "
-        f"to do to a new run"
+        f"thread {thread_id!r} has continued since this run began, and has no "
+        f"checkpoint that shows how far this run came; check the thread, and give the rest "
+        f"of the work to a new run"
     )
 
 
@@ -100,7 +100,7 @@ def _checkpoint_id(state: StateSnapshot) -> str | None:
 
 def _named(state: StateSnapshot) -> str:
     other = cast("Any", state.metadata or {}).get(RUN)
-    return f"run {other!r}" if other else "something that is no run"
+    return f"run {other!r}" if other else "something other than a run"
 
 
 def _is_of(state: StateSnapshot, run_id: str) -> bool:
@@ -111,11 +111,11 @@ def _check_begin(state: StateSnapshot, thread_id: str, given: Any) -> None:
     """Refuse to begin on a thread that is in the middle of another turn."""
     busy = bool(state.tasks)
     if given is None and not busy:
-        raise UsageError(f"thread {thread_id!r} has nothing to go on with; give it an input")
+        raise UsageError(f"thread {thread_id!r} has nothing to continue; give it an input")
     if given is not None and busy:
         raise UsageError(
-            f"thread {thread_id!r} is half way through what {_named(state)} began, and would mix it with "
-            f"this input; let that end first, or give the input None to go on with it"
+            f"thread {thread_id!r} is in the middle of a turn that {_named(state)} began, and would mix it with "
+            f"this input; let that turn end first, or give the input None to continue it"
         )
 
 
@@ -146,9 +146,10 @@ def _answers_of(saved: CheckpointTuple | None, task_id: str) -> int:
 
 
 # -- threads as runs ---------------------------------------------------------------------------
-# The run has the lease, the thread has the checkpoints. When a process dies, a worker takes the run over
-# and the graph goes on from the last checkpoint; what was recorded of the node that was under way is not
-# called again, if the agent has `DurableMiddleware`. An interrupt of the graph becomes a question.
+# The run has the lease, the thread has the checkpoints. When a process dies, a worker takes the run
+# over and the graph continues from the last checkpoint. Recorded calls of the interrupted node are
+# not made again, if the agent has `DurableMiddleware`. An interrupt of the graph becomes a
+# question.
 
 
 Result = Callable[[dict[str, Any]], Any]
@@ -239,8 +240,8 @@ class _Threads:
             ready = self._graph.copy({"checkpointer": saver}) if saver else self._graph
             if not isinstance(ready.checkpointer, BaseCheckpointSaver):
                 raise UsageError(
-                    "the graph has no checkpointer, so no thread of it can be taken up: give "
-                    'durable_graph(…, saver=HoldfastSaver("sqlite:///runs.db")), or compile it so'
+                    "the graph has no checkpointer, so no thread of it can be resumed: give "
+                    'durable_graph(…, saver=HoldfastSaver("sqlite:///runs.db")), or compile it with one'
                 )
             self._ready = ready
         return self._ready

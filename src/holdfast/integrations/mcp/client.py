@@ -1,11 +1,11 @@
 """A client of MCP servers whose calls are recorded in the run that makes them.
 
-A tool of a server may change the world, and nobody here can look into it. So each is an effect that
-asks a person when its outcome is not known, unless somebody says more: `steps=` names those that are
-safe to repeat, `effects=` says what is known of the others. What a server says of its own tools
-counts only with `hints=True`. It is then recorded beside each call, before that is made: the two stand
-in one scope, so a run that goes on in the middle of a loop or in a branch finds them both, and no later
-answer turns an effect in doubt into something to be repeated.
+A server's tool may have side effects that this client cannot know. So by default each tool is an
+effect that asks a person when its outcome is unknown. `steps=` names tools that are safe to repeat;
+`effects=` declares policies for others. A server's hints about its own tools count only with
+`hints=True`. A hint is recorded beside each call, before the call and in the same scope. So a run
+that resumes inside a loop or branch finds both, and a later hint cannot turn an effect in doubt
+into a step that is repeated.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from holdfast.errors import UsageError
 from holdfast.integrations._names import fitting
 
 KEY_META = "holdfast/idempotency-key"
-"""Where the idempotency key of a call stands in its `_meta`. The prefix is one label: a domain of
-our own that it could be made of does not exist, and no other may be claimed."""
+"""The field of a call's `_meta` with the idempotency key. The prefix is a single label, because
+Holdfast has no domain of its own for a longer one."""
 
 REFUSED = frozenset(
     {
@@ -56,7 +56,8 @@ REFUSED = frozenset(
         URL_ELICITATION_REQUIRED,
     }
 )
-"""Errors by which a server says that it did not call the tool: answers, and recorded as such."""
+"""Errors with which a server reports that it did not call the tool. They are answers, and recorded
+as such."""
 PAGES_MAX, RUNS_KEPT = 100, 1000
 
 R = TypeVar("R", bound=Result)
@@ -74,16 +75,18 @@ def durable(
     name: str = "mcp",
     key_meta: str = KEY_META,
 ) -> DurableClient:
-    """Return a client whose calls inside a run are recorded; outside one it is the client itself.
+    """Return a client whose calls are recorded inside a run; outside a run it behaves like the
+    client itself.
 
     `client` is a `Client` or a `ClientSession`. `steps` names tools that are safe to repeat.
-    `effects` names others, or says with which options of `@effect` they are called:
-    `{"refund": {"on_doubt": look_at_bank, "needs_approval": True}}`; functions get the arguments of the tool.
-    A tool that nobody names is an effect with `on_doubt="hold"`. With `hints=True` one that its server
-    calls read-only or idempotent is a step.
+    `effects` names others, or maps them to options of `@effect`:
+    `{"refund": {"on_doubt": look_at_bank, "needs_approval": True}}`; functions receive the
+    arguments of the tool. Any other tool is an effect with `on_doubt="hold"`. With `hints=True`, a
+    tool that its server marks read-only or idempotent is a step.
 
-    `reads=False` leaves `list_tools`, `read_resource` and `get_prompt` unrecorded. `name` tells
-    several clients of one run apart. `key_meta` is where servers get the idempotency key.
+    `reads=False` leaves `list_tools`, `read_resource` and `get_prompt` unrecorded. `name`
+    distinguishes several clients of one run. `key_meta` is the field of `_meta` for the idempotency
+    key.
     """
     return DurableClient(
         client,
@@ -97,7 +100,7 @@ def durable(
 
 
 class DurableClient:
-    """A client of an MCP server, recorded inside runs. What it does not have, the client has."""
+    """A client of an MCP server, recorded inside runs. Other attributes are those of the client."""
 
     def __init__(
         self,
@@ -111,7 +114,7 @@ class DurableClient:
         key_meta: str = KEY_META,
     ) -> None:
         if isinstance(effects, str) or isinstance(steps, str):
-            raise UsageError("effects= and steps= are lists of names of tools")
+            raise UsageError("effects= and steps= must be lists of tool names")
         options = effects if isinstance(effects, Mapping) else {tool: {} for tool in effects}
         self.client = client
         self.name = name
@@ -123,7 +126,7 @@ class DurableClient:
         self._harmless: dict[str, frozenset[str]] = {}
         self._asking = asyncio.Lock()
         if both := sorted(self._steps & set(self._effects)):
-            raise UsageError(f"{', '.join(both)}: a step or an effect, and not both")
+            raise UsageError(f"{', '.join(both)}: a tool cannot be both a step and an effect")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
@@ -138,8 +141,8 @@ class DurableClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Close the client. What ends the block is raised as it is, and not in a group: a run that
-        is stopped must be seen to be stopped."""
+        """Close the client. An exception of the block is raised unchanged, not in a group: callers
+        must recognize a stopped run."""
         try:
             ended: bool | None = await self.client.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
@@ -148,7 +151,7 @@ class DurableClient:
             raise
         return ended
 
-    # -- what is recorded ----------------------------------------------------------------------
+    # -- recorded calls ------------------------------------------------------------------------
 
     async def call_tool(
         self,
@@ -159,8 +162,8 @@ class DurableClient:
         meta: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> CallToolResult:
-        """Call a tool. `call_id` is the id that the model gave this call: with it calls may be made
-        at the same time, in any order; without it, they are known by their place in the flow."""
+        """Call a tool. `call_id` is the model's id of this call: with it, calls may run in parallel
+        and in any order; without it, their position in the flow identifies them."""
         if holdfast.context.current_run() is None:
             given = None if arguments is None else dict(arguments)
             result: CallToolResult = await self.client.call_tool(
@@ -187,7 +190,7 @@ class DurableClient:
         return _told(CallToolResult, kept)
 
     async def list_tools(self, **options: Any) -> ListToolsResult:
-        """List the tools of the server: inside a run what was listed the first time."""
+        """List the tools of the server; inside a run, the recorded list."""
         params = options.get("params")
         cursor = options.get("cursor", None if params is None else params.cursor)
         return await self._read(
@@ -195,7 +198,7 @@ class DurableClient:
         )
 
     async def read_resource(self, uri: str, **options: Any) -> ReadResourceResult:
-        """Read a resource: inside a run what it was the first time."""
+        """Read a resource; inside a run, the recorded content."""
         asked = {"uri": str(uri)}
         return await self._read(
             ReadResourceResult, "read_resource", asked, self.client.read_resource, (uri,), options
@@ -204,14 +207,14 @@ class DurableClient:
     async def get_prompt(
         self, name: str, arguments: dict[str, str] | None = None, **options: Any
     ) -> GetPromptResult:
-        """Get a prompt: inside a run what it was the first time."""
+        """Get a prompt; inside a run, the recorded one."""
         asked = {"name": name, "arguments": arguments}
         given = (name, arguments)
         return await self._read(
             GetPromptResult, "get_prompt", asked, self.client.get_prompt, given, options
         )
 
-    # -- how -----------------------------------------------------------------------------------
+    # -- recording -----------------------------------------------------------------------------
 
     async def _recorded(
         self, tool: str, call: Callable[..., Awaitable[Plain]], call_id: str | None
@@ -224,7 +227,7 @@ class DurableClient:
             return holdfast.adapters.as_step(call, name=named)
         if _in_step():
             raise UsageError(
-                f"the MCP tool {tool} is an effect, and was called inside a step, where it would "
+                f"the MCP tool {tool} is an effect and was called inside a step, where it would "
                 f"have no record of its own; call it in the flow. If it is safe to repeat, name it "
                 f"in durable(…, steps=[{tool!r}]); inside an @effect of your own, use the bare "
                 f"client: meta={{KEY_META: holdfast.idempotency_key()}}"
@@ -249,7 +252,8 @@ class DurableClient:
         return _told(kind, await holdfast.adapters.as_step(call, name=name)(**asked))
 
     async def _is_hinted(self, tool: str, call_id: str | None) -> bool:
-        """Say whether the server called a tool harmless before this call of it was first made."""
+        """Return whether the server marked a tool harmless before the first attempt of this
+        call."""
 
         async def ask(tool: str) -> bool:
             return tool in await self._hinted()
@@ -261,7 +265,7 @@ class DurableClient:
         return bool(said)
 
     async def _hinted(self) -> frozenset[str]:
-        """Return the tools that the server calls harmless; a process asks once for each run."""
+        """Return the tools that the server marks harmless; a process asks once for each run."""
         run = holdfast.context.current_run()
         assert run is not None
         async with self._asking:
@@ -292,7 +296,7 @@ class DurableClient:
 
 
 async def _answer(asked: Awaitable[Result]) -> Plain:
-    """Return what a server said, as plain data; a refusal is an answer too."""
+    """Return the answer of a server as plain data; a refusal is an answer too."""
     try:
         result = await asked
     except MCPError as error:
@@ -304,7 +308,7 @@ async def _answer(asked: Awaitable[Result]) -> Plain:
 
 
 def _told(kind: type[R], kept: Plain) -> R:
-    """Return a recorded answer as the client would."""
+    """Return a recorded answer in the type that the client returns."""
     if set(kept) == {"error"}:
         error = ErrorData.model_validate(kept["error"])
         raise MCPError(error.code, error.message, error.data)
@@ -322,7 +326,8 @@ def _in_step() -> bool:
 
 
 def _free(arguments: Mapping[str, Any]) -> str:
-    """Return under which name an argument `self` is recorded, which no function can be given."""
+    """Return the name under which an argument `self` is recorded, which cannot be passed to a
+    method."""
     name = "self_"
     while name in arguments:
         name += "_"
@@ -330,7 +335,7 @@ def _free(arguments: Mapping[str, Any]) -> str:
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the one error in a group of groups, or the group that has several."""
+    """Return the only error in nested groups, or the group that has several."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -1,7 +1,7 @@
-"""What is shown to an assistant: plain JSON, bounded, inert, without secrets.
+"""Answers to an assistant: plain JSON, limited in size, escaped, without secrets.
 
-What runs hold was written by models, tools and strangers. It may be long, and may hide things: marks
-that change the direction of text, characters that nobody sees. Each such character is written out.
+The data of runs was written by models, tools and strangers. It may be long, and may contain
+direction marks and invisible characters. Each such character is escaped.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ import msgspec
 import holdfast
 
 ANSWER_CHARS = 30_000
-"""No answer is longer than this."""
+"""The maximum length of an answer."""
 ERROR_CHARS = 4000
-"""Nor an error than this: what it names may have been sent by the assistant itself."""
+"""The maximum length of an error, which may quote a text of the assistant itself."""
 LEVELS = ((4000, 100), (1000, 50), (200, 25), (60, 10))
-"""How long a text and a list may be; the next level is taken while an answer is too long."""
+"""The limits of texts and lists; the next level applies while an answer is too long."""
 DEPTH_MAX = 20
-UNSEEN = "(not shown: a part above is cut, and nobody approves what was not seen)"
-"""In the place of what a decision would bring back: the digest of arguments, the number of a
+UNSEEN = "(not shown: a part above is cut, and must be seen before an approval)"
+"""Replaces the values that a decision must send: the digest of arguments, the number of a
 question."""
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _SELECTORS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
-MORE = (
-    "history(run_id) has the number of each entry, and entry(run_id, seq, offset) all of its text"
-)
+MORE = "history(run_id) has the number of each entry, and entry(run_id, seq, offset) its whole text"
 
 
 def answer(**parts: Any) -> str:
-    """Return an answer as JSON text that is not too long."""
+    """Return an answer as JSON text within the length limit."""
     plain = _inert_in(msgspec.to_builtins(parts, enc_hook=str))
     text = ""
     for chars, items in LEVELS:
@@ -44,12 +42,12 @@ def answer(**parts: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return data as JSON in which nothing is hidden and no secret stands, however long."""
+    """Return data as JSON without secrets and invisible characters, of any length."""
     return json.dumps(_inert_in(msgspec.to_builtins(value, enc_hook=str)), ensure_ascii=False)
 
 
 def inert(text: str) -> str:
-    """Return text without secrets, with each character that is not plainly visible written out."""
+    """Return text without secrets, with each invisible character escaped."""
     text = holdfast.redaction.redact(text)
     if text.isascii() and text.isprintable():
         return text
@@ -57,14 +55,14 @@ def inert(text: str) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return what an error says: inert, and not longer than an answer may be."""
+    """Return the message of an error, escaped and cut to the limit."""
     text = inert(str(error))
     left = len(text) - ERROR_CHARS
     return text if left <= 0 else f"{text[:ERROR_CHARS]}… (cut: {left:,} more characters)"
 
 
 def one_line(text: str) -> str:
-    """Return inert text in which line breaks are written out, too."""
+    """Return text in which line breaks are escaped too."""
     return inert(text).replace("\n", "\\n")
 
 
@@ -103,9 +101,9 @@ def _bounded(value: Any, chars: int, items: int, depth: int) -> Any:
 
 
 def _unseen(value: dict[str, Any], shown: dict[str, Any]) -> str | None:
-    """Return which field is not to be shown, because what it stands for is cut."""
+    """Return the field to hide because the data that it identifies is cut."""
     if "digest" in value:
-        # A question has its arguments twice, and the text is all of them.
+        # A question has its arguments twice; the text is complete.
         seals = "args" if value.get("args_text") is None else "args_text"
         if shown.get(seals) != value.get(seals):
             return "digest"
@@ -115,7 +113,7 @@ def _unseen(value: dict[str, Any], shown: dict[str, Any]) -> str | None:
 
 
 def is_seen_whole(question: Any) -> bool:
-    """Say whether what a run asks is short enough to be shown whole."""
+    """Return whether a question is short enough to be shown in full."""
     return UNSEEN not in answer(questions=[question])
 
 

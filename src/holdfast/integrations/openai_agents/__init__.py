@@ -5,12 +5,12 @@
     async with holdfast.aio.run("order-42"):
         result = await Runner.run(agent, "Refund order 42", session=DurableSession("cust-7"))
 
-Agents, tools and `Runner.run`, `run_sync` and `run_streamed` stay as they are. Inside a run each
-model call is a step (`model:<agent>`), and each call of a function tool or MCP tool is a step or an
-effect that is known by its tool call id (`refund:call_17`). Outside a run nothing changes.
+Agents, tools and `Runner.run`, `run_sync` and `run_streamed` are unchanged. Inside a run each model
+call is a step (`model:<agent>`), and each call of a function tool or MCP tool is a step or an
+effect with its tool call id as key (`refund:call_17`). Outside a run nothing changes.
 
-`_hooks` puts the SDK and Holdfast together, `_models` records model calls, with `_streams`, `_tools`
-tool calls, `_approvals` asks people, `_sessions` keeps conversations.
+`_hooks` replaces functions of the SDK and records model calls, `_model_streams` records streams,
+`_tool_calls` records tool calls, `_approvals` asks people, `_sessions` keeps conversations.
 """
 
 from __future__ import annotations

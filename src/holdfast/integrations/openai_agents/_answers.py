@@ -1,9 +1,9 @@
 """Answers of models as plain data, and back.
 
-Only what was set is kept, so that an item that is sent to the provider again is what came from it.
-Objects are rebuilt as OpenAI's SDK builds them from what the provider sends: by their `type`, and
-without validation. So fields that this release does not know survive, and an answer that an older
-release recorded can be read.
+Only fields that were set are recorded, so that an item is sent back to the provider unchanged.
+Objects are rebuilt as OpenAI's SDK builds them from a response: by their `type`, and without
+validation. So fields that this release does not know are kept, and an answer that an older release
+recorded can be read.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def plain(value: Any) -> Any:
 
 
 def plain_response(response: ModelResponse) -> dict[str, Any]:
-    """Return an answer as plain data: its parts that are not empty."""
+    """Return an answer as plain data, without empty parts."""
     parts = {it.name: getattr(response, it.name) for it in dataclasses.fields(response)}
     told = {name: plain(value) for name, value in parts.items() if value is not None}
     return {**told, "output": [plain(item) for item in response.output]}
 
 
 def rebuilt_response(told: dict[str, Any]) -> ModelResponse:
-    """Return the answer that was recorded, with the parts that this release knows."""
+    """Return the recorded answer, with the parts that this release knows."""
     known = {it.name for it in dataclasses.fields(ModelResponse)}
     parts = {name: value for name, value in told.items() if name in known}
     parts["output"] = [_rebuilt(ResponseOutputItem, item) for item in told["output"]]
@@ -44,12 +44,12 @@ def rebuilt_response(told: dict[str, Any]) -> ModelResponse:
 
 
 def rebuilt_event(told: dict[str, Any]) -> TResponseStreamEvent:
-    """Return the event that was recorded."""
+    """Return the recorded event."""
     return cast("TResponseStreamEvent", _rebuilt(ResponseStreamEvent, told))
 
 
 def add_event(told: list[dict[str, Any]], event: dict[str, Any]) -> None:
-    """Add an event. Pieces of one text that follow each other are kept as one piece."""
+    """Add an event. Consecutive pieces of one text are merged."""
     last = told[-1] if told else {}
     if str(event.get("type")).endswith(".delta") and _same_text(last, event):
         last["delta"] += event["delta"]
@@ -72,14 +72,14 @@ def _place(event: dict[str, Any]) -> dict[str, Any]:
 def _rebuilt(union: Any, told: dict[str, Any]) -> TResponseOutputItem | TResponseStreamEvent:
     kind = _classes(union).get(told.get("type", ""), BaseModel)
     made = kind.construct(**told)
-    for field in kind.model_fields.values():  # What has an alias is there twice.
+    for field in kind.model_fields.values():  # A field with an alias is present twice.
         (made.model_extra or {}).pop(field.alias or "", None)
     return cast("TResponseOutputItem", made)
 
 
 @functools.cache
 def _classes(union: Any) -> dict[str, type[BaseModel]]:
-    """Return the classes of a union, by what their `type` may be."""
+    """Return the classes of a union, by the values of their `type`."""
     members = get_args(union)[0] if get_origin(union) is Annotated else union
     found: dict[str, type[BaseModel]] = {}
     for kind in get_args(members):

@@ -1,7 +1,7 @@
 """Approvals of the SDK as questions to people.
 
-A tool with `needs_approval` stops the run of an agent, with interruptions. Each becomes a question of
-the Holdfast run, and the agent goes on with the answers.
+A tool with `needs_approval` stops an agent's run with interruptions. Each becomes a question of the
+Holdfast run, and the agent continues with the answers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from holdfast.integrations.openai_agents._lines import line
 
 
 class AskingRunner(AgentRunner):
-    """A runner that asks people what the SDK asks for; it leaves interruptions alone outside runs."""
+    """A runner that asks people about interruptions of the SDK. Outside a run it returns them."""
 
     async def run(self, starting_agent: Agent[Any], input: Any, **kwargs: Any) -> RunResult:
-        """Run the agent until nothing is to be approved any more."""
+        """Run the agent until no approval is left."""
         result = await super().run(starting_agent, input, **kwargs)
         while result.interruptions and holdfast.context.current_run() is not None:
             state = await ask_people(result)
@@ -33,9 +33,10 @@ class AskingRunner(AgentRunner):
 
 
 async def ask_people(result: Any) -> RunState[Any, Any]:
-    """Ask a person about each interruption of a result, all at once; returns the state to go on with.
+    """Ask a person about each interruption of a result, in parallel; return the state with which to
+    continue.
 
-    For results of `Runner.run_streamed`, and where the program decides itself when to ask.
+    For results of `Runner.run_streamed`, and for programs that decide when to ask.
     """
     state: RunState[Any, Any] = result.to_state()
     found: list[ToolApprovalItem] = list(result.interruptions)
@@ -49,7 +50,7 @@ async def ask_people(result: Any) -> RunState[Any, Any]:
 
 
 async def _ask(item: ToolApprovalItem) -> tuple[bool, str]:
-    """Return whether a person approved, and the reason of one who refused to."""
+    """Return whether a person approved, and the reason of a rejection."""
     tool = item.name or "tool"
     name = fitting(line(f"approve.{item.call_id or tool}"))
     with holdfast.adapters.step_key(tool, awaited=True):

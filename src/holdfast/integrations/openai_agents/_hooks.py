@@ -1,12 +1,12 @@
-"""Where the SDK and Holdfast meet: four functions of it.
+"""The hooks into the SDK: four of its functions are replaced.
 
-`get_model` says which model an agent asks, wherever that comes from: the agent, the run's settings, a
-provider. `_invoke_function_tool_with_metadata` invokes each function tool and MCP tool, whichever
-agent it belongs to and whenever it was added. `maybe_invoke_function_tool_failure_error_function`
-makes a text for the model out of an error. `ChatCmplStreamHandler.handle_stream` makes events of what
-a provider of chat completions streams. No agent and no tool is copied. Two more are called: they make
-the errors of streams that end without an answer. The names are private to the SDK: they are looked at
-before one of them is replaced, and a release that has others is refused.
+`get_model` returns the model of an agent, from the agent, the run's settings or a provider.
+`_invoke_function_tool_with_metadata` invokes each function tool and MCP tool, of any agent and
+added at any time. `maybe_invoke_function_tool_failure_error_function` turns an error into a text
+for the model. `ChatCmplStreamHandler.handle_stream` turns the stream of a chat completions provider
+into events. No agent and no tool is copied. Two more functions are called: they make the errors of
+streams that end without an answer. The names are private to the SDK: they are checked before one of
+them is replaced, and a release without them is refused.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ _TESTED = "from 0.20 on, last with 0.24"
 def install_durable_runner(
     *, effects: Effects = (), approvals: Literal["ask"] | None = None
 ) -> None:
-    """Make what `Runner.run`, `run_sync` and `run_streamed` do durable inside runs of Holdfast.
+    """Make `Runner.run`, `run_sync` and `run_streamed` durable inside runs of Holdfast.
 
-    Call it once, at the start of the program; calling it again replaces what it was given.
+    Call it once, at the start of the program; another call replaces the options.
 
-    `effects`: tools that change the outside world. A tool whose function is an `@effect` is found by
-    itself. Give the effect here if a tool calls it inside; give the name of a tool (of an MCP server,
-    say) to make an effect of it as a whole, which is held when its outcome is unknown.
+    `effects`: tools with side effects. A tool whose function is an `@effect` is detected
+    automatically. If a tool calls an effect inside, give that effect here. To record a whole tool
+    (of an MCP server, for example) as an effect that is held when its outcome is unknown, give its
+    name.
 
-    `approvals="ask"`: interruptions of `Runner.run` and `run_sync` become questions to people. Else
-    they are left to the program.
+    `approvals="ask"`: interruptions of `Runner.run` and `run_sync` become questions to people.
+    Otherwise the program handles them.
     """
     runner = _runner(approvals)
     original = _Originals.get()
@@ -82,7 +83,7 @@ def install_durable_runner(
         return told
 
     def handle_stream(cls: Any, response: Any, stream: Any, *args: Any, **kwargs: Any) -> Any:
-        # A generator is what the SDK made of a stream, without the reasons why choices end.
+        # A generator is already converted by the SDK, and lacks the finish reasons.
         if holdfast.context.current_run() is not None and not inspect.isasyncgen(stream):
             stream = finished(stream)
         return original.handle(cls, response, stream, *args, **kwargs)
@@ -95,7 +96,8 @@ def install_durable_runner(
 
 
 def _runner(approvals: str | None) -> AgentRunner:
-    """Return the default runner to be. One of the program's own stays, and cannot be one that asks."""
+    """Return the new default runner. The program's own runner stays; it cannot be replaced by one
+    that asks."""
     found = get_default_agent_runner()
     own = type(found) not in {AgentRunner, AskingRunner}
     if approvals != "ask":
@@ -103,13 +105,13 @@ def _runner(approvals: str | None) -> AgentRunner:
     if own:
         raise UsageError(
             f'approvals="ask" would replace your own default runner, {type(found).__name__}; leave '
-            "approvals out, and let your runner go on with the state that ask_people(result) returns"
+            "approvals out, and let your runner continue with the state that ask_people(result) returns"
         )
     return AskingRunner()
 
 
 class _Originals:
-    """The functions of the SDK as it was imported."""
+    """The original functions of the SDK."""
 
     _kept: _Originals | None = None
 
@@ -127,7 +129,7 @@ class _Originals:
         self._error = _function(_TERMINAL, "response_error_event_failure_error", of_event)
 
     def ended(self, event: Any) -> Exception:
-        """Return what the SDK raises for an event that ends a stream without an answer."""
+        """Return the SDK's error for an event that ends a stream without an answer."""
         if hasattr(event, "response"):
             failure: Exception = self._failure(event.type, event.response)
             return failure
@@ -136,13 +138,13 @@ class _Originals:
 
     @classmethod
     def get(cls) -> _Originals:
-        """Return them; they are looked up once, before they are replaced."""
+        """Return the originals; they are looked up once, before they are replaced."""
         cls._kept = cls._kept or cls()
         return cls._kept
 
 
 def _handler() -> tuple[Any, Any]:
-    """Return the class that reads streams of chat completions, and how it does."""
+    """Return the class that reads streams of chat completions, and its method."""
     handler = getattr(_module(_CHAT), "ChatCmplStreamHandler", None)
     found = getattr(getattr(handler, _HANDLE, None), "__func__", None)
     begins = ("cls", "response", "stream")
@@ -176,17 +178,18 @@ def _missing(module: str, name: str, parameters: tuple[str, ...]) -> ImportError
 # -- model calls -------------------------------------------------------------------------------
 # Model calls as steps.
 #
-# What the model was asked is recorded as plain data: instructions, items, and what it goes on from.
-# Settings, tools and clients are left out: they may change between a crash and the resume, and may
-# hold secrets. The answer is recorded as plain data too, and rebuilt from it live and replayed.
+# The request is recorded as plain data: instructions, items, and the previous response or
+# conversation. Settings, tools and clients are omitted: they may change between a crash and the
+# resume, and may contain secrets. The answer is recorded as plain data too, and rebuilt from it
+# both live and on replay.
 
 
 class DurableModel(Model):
-    """A model whose calls are steps of the run that it is called in.
+    """A model whose calls are steps of the current run.
 
-    `agent` is the name of the agent that asks, and the key of its line; `ended` makes the SDK's error
-    of a stream that ended without an answer. It is made in the task that asks. Attributes that the
-    SDK looks for on some models are those of the model inside.
+    `agent` is the name of the calling agent, and the key of its line; `ended` makes the SDK's error
+    of a stream that ended without an answer. The object is created in the calling task. All other
+    attributes are those of the wrapped model.
     """
 
     def __init__(self, inner: Model, agent: str, ended: Ended) -> None:
@@ -196,25 +199,25 @@ class DurableModel(Model):
         self._asker = asyncio.current_task()
 
     def __getattr__(self, name: str) -> Any:
-        """Answer as the model inside does."""
+        """Return the attribute of the wrapped model."""
         return getattr(self._inner, name)
 
     async def close(self) -> None:
-        """Close the model inside."""
+        """Close the wrapped model."""
         await self._inner.close()
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
-        # The SDK calls it when a run of an agent ends, and finds a default on the base class.
+        # The SDK calls it when an agent's run ends; the base class has a default.
         await self._inner._cleanup_on_run_end(owner)
 
     def get_retry_advice(self, request: Any) -> Any:
-        """Ask the model inside."""
+        """Return the advice of the wrapped model."""
         return self._inner.get_retry_advice(request)
 
     async def get_response(
         self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any
     ) -> ModelResponse:
-        """Ask the model, or return what it answered before."""
+        """Ask the model, or return its recorded answer."""
         ask = functools.partial(self._inner.get_response, system_instructions, input)
         with holdfast.adapters.step_key(line(self._agent)):
             answer = await as_itself(
@@ -229,7 +232,7 @@ class DurableModel(Model):
     def stream_response(
         self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any
     ) -> AsyncIterator[TResponseStreamEvent]:
-        """Ask the model and hand on its events, or the events that were recorded before."""
+        """Ask the model and yield its events, or yield the recorded events."""
         ask = functools.partial(self._inner.stream_response, system_instructions, input)
         asking = Asking(lambda: ask(*args, **kwargs), _name(self._inner), self._asker)
         asked = _asked(system_instructions, input, kwargs)
@@ -237,7 +240,7 @@ class DurableModel(Model):
 
 
 def _asked(instructions: str | None, items: Any, beside: dict[str, Any]) -> dict[str, Any]:
-    """Return what a model call is known by, as plain data."""
+    """Return the identity of a model call, as plain data."""
     before = {
         name: to_jsonable_python(beside[name])
         for name in ("previous_response_id", "conversation_id", "prompt")
@@ -262,6 +265,6 @@ _respond = holdfast.adapters.as_step(
 
 
 def _name(model: Model) -> str | None:
-    """Return the name by which a model is called and priced, as the models of the SDK have it."""
+    """Return the name of a model for its calls and prices, from the SDK's model object."""
     name = getattr(model, "model", None)
     return name if isinstance(name, str) else None

@@ -1,4 +1,5 @@
-"""Where in a tree of agents a call is made: an agent that is the tool of another has its own line."""
+"""The position of a call in a tree of agents: an agent that is a tool of another has its own
+line."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ _outer: ContextVar[str] = ContextVar("holdfast_openai_agents_outer", default="")
 
 @contextlib.contextmanager
 def inside(call_id: str) -> Generator[None]:
-    """What is called here belongs to the tool call of this id."""
+    """Inside it, calls belong to the tool call with this id."""
     token = _outer.set(line(call_id))
     try:
         yield

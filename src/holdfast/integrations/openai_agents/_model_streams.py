@@ -1,14 +1,14 @@
-"""Streamed answers: seen live while they are recorded, replayed from the record later.
+"""Streamed answers: yielded live while they are recorded, replayed from the record later.
 
-A stream that ends complete is an outcome. One that ends as incomplete or failed is none: the SDK
-raises. But what came before was seen, and a program may catch the error and go on with that. So the
-failure that is recorded carries the events: a replay shows them all again, and a run that failed of it
-asks the model again when it is taken up.
+A stream that ends complete is an outcome. An incomplete or failed one is not: the SDK raises. But
+the consumer has seen its events, and a program may catch the error and use them. So the recorded
+failure contains the events: a replay yields them all again, and a run that failed with this error
+asks the model again when it is resumed.
 
-A reader that leaves before the end has made a call of its own, `Left`: the same call made again is the
-next one, live and on replay. The time limit of the SDK is another matter: it asks again by itself, and
-that is the same call. The two are told apart by whom the SDK has cancelled: the task that asks, or only
-the one that reads.
+If a reader leaves before the end, its call is complete, as `Left`: the same call made again is the
+next one, live and on replay. The SDK's time limit is different: the SDK repeats the request itself,
+and that is the same call. The cancelled task distinguishes the two: the asking task, or only the
+reading one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_
 
 Event = TResponseStreamEvent
 Ended = Callable[[Event], Exception]
-"""Makes the error of the SDK for an event that ends an answer which is none."""
+"""Makes the SDK's error for an event that ends a stream without an answer."""
 
 _COMPLETED = "response.completed"
 _UNFINISHED = ("response.incomplete", "response.failed", "response.error", "error")
@@ -39,7 +39,7 @@ _ENDS = (_COMPLETED, *_UNFINISHED)
 
 
 class Unfinished(Exception):
-    """The stream ended, and not with an answer. `told` are its events, in plain data."""
+    """The stream ended without an answer. `told` has its events as plain data."""
 
     def __init__(self, told: list[dict[str, Any]]) -> None:
         super().__init__(told)
@@ -52,7 +52,8 @@ class Unfinished(Exception):
 
 @dataclass(frozen=True)
 class Asking:
-    """One model call on its way: `call` asks, and `asker` is the task of the SDK that wants it."""
+    """One model call in progress: `call` sends the request, and `asker` is the SDK's task that
+    waits for it."""
 
     call: Callable[[], AsyncIterator[Event]]
     model: str | None
@@ -60,14 +61,16 @@ class Asking:
 
 
 async def streamed(key: str, asked: Any, asking: Asking, ended: Ended) -> AsyncGenerator[Event]:
-    """Yield the events of an answer as they come, or those that were recorded before."""
+    """Yield the events of an answer as they arrive, or the recorded events."""
     reader = asyncio.current_task()
     live: list[Event] = []
 
     async def record(put: AsyncPut[Event]) -> Sequence[Event]:
         async def hand_on(event: Event) -> None:
             live.append(event)
-            if getattr(event, "type", None) != _COMPLETED:  # Who sees that has it recorded.
+            if (
+                getattr(event, "type", None) != _COMPLETED
+            ):  # The reader may see it only after the record.
                 await put(event)
 
         def left() -> bool:
@@ -77,7 +80,7 @@ async def streamed(key: str, asked: Any, asking: Asking, ended: Ended) -> AsyncG
         try:
             with holdfast.adapters.step_key(key):
                 told = await as_itself(_stream(asked, asking=asking, put=hand_on, left=left))
-        except Left as gone:  # To the loop, this task was cancelled.
+        except Left as gone:  # For the event loop, this task was cancelled.
             raise asyncio.CancelledError from gone
         return live or [rebuilt_event(event) for event in told]
 
@@ -98,7 +101,7 @@ def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:
 
 async def _stream_now(
     asked: Any,  # noqa: ARG001 - it is recorded
-    asking: Any,  # Not its class: what is recorded is known by its annotation.
+    asking: Any,  # Not its class: the annotation decides what is recorded.
     put: AsyncPut[Event],
     left: Callable[[], bool],
 ) -> Any:
@@ -107,7 +110,7 @@ async def _stream_now(
     try:
         with kept():
             async for event in events:
-                # Before it is handed on: the SDK may change it.
+                # Before it is passed on, because the SDK may change it.
                 add_event(told, plain(event))
                 kind = getattr(event, "type", None)
                 if kind in _ENDS and (response := getattr(event, "response", None)):
@@ -127,7 +130,7 @@ async def _stream_now(
 
 
 async def _close(events: Any) -> None:
-    """Close a stream as the SDK does: what fails in that changes no outcome."""
+    """Close a stream as the SDK does: an error in that does not change the outcome."""
     close = getattr(events, "aclose", None) or getattr(events, "close", None)
     if close is not None:
         with contextlib.suppress(Exception):
@@ -145,8 +148,8 @@ _stream = holdfast.adapters.as_step(
 
 
 async def finished(chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    """Hand on what a provider of chat completions streams. A stream that ends before it says why it
-    ends was cut; what the SDK makes of it does not show that."""
+    """Pass on the stream of a chat completions provider. A stream without a finish reason was cut;
+    the SDK's events do not show that."""
     why = None
     async for chunk in chunks:
         for choice in chunk.choices or ():
@@ -157,5 +160,5 @@ async def finished(chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
 
 
 def cut(message: str) -> ModelCallFailed:
-    """Return what a stream that was cut fails as."""
+    """Return the error of a stream that was cut."""
     return ModelCallFailed("StreamCut", message, None, None)

@@ -1,4 +1,4 @@
-"""What comes from the provider beside answers: errors, and what was used."""
+"""Errors and usage of the provider."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import holdfast
 
 
 class ModelCallFailed(Exception):
-    """A stream of the provider was cut; looks the same live and replayed.
+    """The provider's stream was cut; equal live and on replay.
 
-    Journals of earlier versions have it in the place of each error of the provider's SDK. It says
-    what policies for retries ask for: `status_code` and `code`.
+    Journals of earlier versions have it in place of each error of the provider's SDK. It has the
+    attributes that retry policies read: `status_code` and `code`.
     """
 
     def __init__(self, kind: str, message: str, status_code: int | None, code: str | None) -> None:
@@ -27,7 +27,7 @@ class ModelCallFailed(Exception):
 
 
 def note_usage(model: str | None, usage: Any) -> None:
-    """Count the tokens of an answer; some providers do not tell."""
+    """Record the token usage of an answer; some providers do not report it."""
     if usage is not None:
         tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         holdfast.context.record_usage(model=model, **tokens)

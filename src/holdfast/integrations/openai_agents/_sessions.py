@@ -1,12 +1,12 @@
 """Conversations of the SDK in the store of Holdfast.
 
-Each item is one value of a memory, so that a conversation of any length grows by what is new. Inside
-a run every call is a step: what was read is recorded, and what is written commits together with the
-record of the call. So a replay reads what was read before, and adds nothing twice.
+Each item is one value of a memory, so that only new items are written, whatever the length of the
+conversation. Inside a run every call is a step: reads are recorded, and writes commit together with
+the record of the call. So a replay returns the recorded items, and adds nothing twice.
 
-No key is written by two calls: it has the number where the items of a call begin, and the call. Calls
-on one event loop come one after the other; calls elsewhere may overlap, and then what both add is
-kept.
+No two calls write the same key: a key has the number of the call's first item, and the call. Calls
+on one event loop run one after the other; calls elsewhere may overlap, and then the items of both
+are kept.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ITEMS = "item."
 
 
 class DurableSession:
-    """A conversation, known by its id, that outlives runs and programs.
+    """A conversation that outlives runs and programs, identified by its id.
 
-    It fills the SDK's `Session` protocol. In a run it is kept in the run's store, outside in the
-    default one.
+    It implements the SDK's `Session` protocol. Inside a run it uses the run's store, outside the
+    default store.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class DurableSession:
             await self._do(_add, to_jsonable_python(items))
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Take the last item away, and return it."""
+        """Remove the last item, and return it."""
         taken: TResponseInputItem | None = await self._do(_pop)
         return taken
 
     async def clear_session(self) -> None:
-        """Take all items away."""
+        """Remove all items."""
         await self._do(_clear)
 
     async def _do(self, work: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
@@ -81,7 +81,7 @@ _turns: weakref.WeakValueDictionary[tuple[object, str], asyncio.Lock] = (
 
 
 def _turn(space: str) -> asyncio.Lock:
-    """Return what lets one call after the other at a conversation, in the order of the calls."""
+    """Return the lock that serializes the calls on a conversation, in their order."""
     place = (asyncio.get_running_loop(), space)
     lock = asyncio.Lock()
     return _turns.setdefault(place, lock)
@@ -95,7 +95,8 @@ async def _get(space: str, limit: int | None) -> list[Any]:
 
 
 async def _last(memory: Any, many: int) -> list[Any]:
-    """Return the last items. Where they begin is not known: it looks further back until it has them."""
+    """Return the last items. Their first key is unknown, so the search goes further back until it
+    has them."""
     end: int = await memory.get(_NEXT, 0)
     back = many
     while True:
@@ -111,7 +112,7 @@ async def _add(space: str, items: list[Any]) -> None:
     while True:
         said = await memory.item(_NEXT)
         first = 0 if said is None else said.value
-        # Others may have added, and said a smaller number after that.
+        # Others may have added items, and then recorded a smaller number.
         if behind := await memory.items(_ITEMS, after=_number(first)):
             first = _place(behind[-1].key) + 1
         start = f"{_number(first)}.{_call()}"
@@ -139,8 +140,8 @@ async def _clear(space: str) -> None:
 async def _write(
     space: str, values: dict[str, Any], seen: dict[str, int], delete: Sequence[str] = ()
 ) -> bool:
-    """Write all or nothing: in a step with its outcome; outside runs in one transaction, and only if
-    what was seen is still so."""
+    """Write all or nothing: in a step, with its outcome; outside runs, in one transaction, and only
+    if the versions that were read are still current."""
     memory = holdfast.aio.memory(space)
     if holdfast.context.current_run() is None:
         return await memory.update(values, delete=delete, if_version=seen)
@@ -152,20 +153,20 @@ async def _write(
 
 
 def _call() -> str:
-    """Return what no other call has. Two runs may add at the same moment and take the same number:
-    the items of both are kept, and those of one call stay together."""
+    """Return a unique text for a call. Two runs may add at the same moment and take the same
+    number: the items of both are kept, and those of one call stay together."""
     return (
         uuid.uuid4().hex if holdfast.context.current_run() is None else holdfast.idempotency_key()
     )
 
 
 def _number(number: int) -> str:
-    """Return how the keys of this number begin; all of them stand behind it."""
+    """Return the prefix of the keys of this number; all of them sort after it."""
     return f"{_ITEMS}{number:012d}"
 
 
 def _place(key: str) -> int:
-    """Return the place of an item as far as its key tells: those of its call begin at a number."""
+    """Return the number in the key of an item, at which the items of its call begin."""
     _, first, _, at = key.split(".")
     return int(first) + int(at)
 

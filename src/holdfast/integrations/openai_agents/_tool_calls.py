@@ -1,4 +1,4 @@
-"""Tool calls as steps and effects, known by their tool call id.
+"""Tool calls as steps and effects, identified by their tool call id.
 
 A tool is recorded as a whole: with its time limit, and with the text that the SDK makes of its
 error. So the model sees the same text again on replay. A tool whose function is a step or an effect
@@ -32,16 +32,16 @@ _OWN = (
     holdfast.types.AsyncEffect,
 )
 _ERROR = "error"
-"""What an output is marked with that the SDK made of an error. Other outputs are never tuples."""
+"""The mark of an output that the SDK made from an error. Other outputs are never tuples."""
 _DEPTH = 30
-"""What is nested deeper is kept as the text that the model is shown."""
+"""Deeper data is recorded as the text that the model receives."""
 _PLAIN = (str, int, float, bool, type(None))
 
 
 class Tools:
     """Invokes tools, recorded inside a run.
 
-    `invoke` is what the SDK invokes tools with, and `result` the class of what that returns.
+    `invoke` is the SDK's function that invokes tools, and `result` the class of its return value.
     """
 
     def __init__(self, invoke: Invoke, result: Callable[..., Any], effects: Effects) -> None:
@@ -54,7 +54,7 @@ class Tools:
     async def invoke(
         self, *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str
     ) -> Any:
-        """Invoke a tool, or return what was recorded."""
+        """Invoke a tool, or return the recorded result."""
 
         def call() -> Awaitable[Any]:
             return self._invoke(function_tool=function_tool, context=context, arguments=arguments)
@@ -80,7 +80,7 @@ class Tools:
         return self._result(_rebuilt(function_tool, told), False)
 
     def _is_own(self, tool: FunctionTool) -> bool:
-        """Whether the function of a tool is recorded by itself."""
+        """Return whether the function of a tool records itself."""
         return tool.name in self._own or isinstance(getattr(tool, "__wrapped__", None), _OWN)
 
     def _recorded(self, tool: FunctionTool) -> Any:
@@ -115,13 +115,13 @@ async def _effect(
 ) -> Any:
     watched.begin()
     result = await call()
-    if result.is_sdk_generated_error:  # It may have happened all the same.
+    if result.is_sdk_generated_error:  # It may have happened nevertheless.
         raise RuntimeError(result.output)
     return watched.recorded(_plain(tool, result.output))
 
 
 def _parsed(arguments: str) -> Any:
-    """Return what the model gave as arguments, which may be no JSON at all."""
+    """Parse the model's arguments, which may be invalid JSON."""
     try:
         return json.loads(arguments) if arguments else {}
     except ValueError:
@@ -129,7 +129,7 @@ def _parsed(arguments: str) -> Any:
 
 
 def _plain(tool: FunctionTool, output: Any) -> Any:
-    """Return the output of a tool as plain data that tells the model the same."""
+    """Return the output of a tool as plain data that the model receives as the same text."""
     adapter = getattr(tool, "_output_type_adapter", None)
     if adapter is not None:
         return adapter.dump_python(output, mode="json", warnings=False)
@@ -143,12 +143,13 @@ def _rebuilt(tool: FunctionTool, output: Any) -> Any:
         return output
     try:
         return adapter.validate_python(output)
-    except ValidationError:  # The SDK says what it thinks of it.
+    except ValidationError:  # The SDK reports the problem.
         return output
 
 
 def _part(output: Any) -> Any:
-    """The SDK takes its own output classes (text, image, file) as dictionaries as well."""
+    """Return a part as a dictionary, which the SDK accepts for its output classes (text, image,
+    file)."""
     known = isinstance(output, BaseModel) and type(output).__module__.startswith("agents.")
     return output.model_dump(mode="json", exclude_none=True) if known else output
 
@@ -166,14 +167,14 @@ def checked(effects: Effects) -> Effects:
     for it in effects:
         if not isinstance(it, (holdfast.types.Effect, holdfast.types.AsyncEffect, str)):
             raise UsageError(
-                f"effects=[{it!r}]: give the effect that the tool calls, or the name of a tool that "
-                "is to be an effect as a whole"
+                f"effects=[{it!r}]: give the effect that the tool calls, or the name of a tool to "
+                "record as an effect"
             )
     return effects
 
 
 def check_error(error: Exception) -> None:
-    """Let a mistake of the program through: it is nothing to tell the model."""
+    """Raise an error of the program: it is not for the model."""
     if isinstance(error, NotSerializable):
         raise UsageError(advised(error)) from error
     if isinstance(error, UsageError):

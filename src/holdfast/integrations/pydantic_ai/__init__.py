@@ -1,10 +1,10 @@
 """Agents of Pydantic AI as durable runs: `Agent(…, capabilities=[Durable()])`.
 
-Inside a run every request to the model is a step named `model`, and every tool call a step that is
-named by the tool and known by the id of the call: `lookup_order:call_17`. A tool whose function is a
-step or an effect already keeps its own policy. Outside a run nothing changes.
+Inside a run every request to the model is a step named `model`, and every tool call is a step with
+the tool's name and the call's id as key: `lookup_order:call_17`. A tool whose function is a step or
+an effect already keeps its own policy. Outside a run nothing changes.
 
-It stands on `pydantic_ai.durable_exec`, the interface that Pydantic AI has for engines like this one.
+It is built on `pydantic_ai.durable_exec`, Pydantic AI's interface for durable execution engines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pydantic_ai.durable_exec  # noqa: E402
 import pydantic_ai.models  # noqa: E402
 
 _WORKS = "2.66"
-"""A version that is known to have them all."""
+"""A version that has all of these names."""
 
 _NEEDED = [
     "durable_exec.BaseDurabilityCapability._build_dynamic_toolset",
@@ -38,9 +38,9 @@ _SINCE_2_62 = "models.Model._with_serving_wrapper"
 
 
 def _check_upstream_names() -> None:
-    """Raise an ImportError that says which name is missing, and which version has it."""
-    # Streams are shown while they are recorded, and toolsets that come late are recorded: both need names
-    # that are private there. Without this check a run would fail in its middle.
+    """Raise an ImportError that names a missing name, and a version that has it."""
+    # Live streams and the recording of toolsets that are added later need private names. Without
+    # this check a run would fail in the middle.
     wraps = hasattr(pydantic_ai.capabilities.AbstractCapability, "get_wrapper_model")
     for name in [*_NEEDED, _SINCE_2_62] if wraps else _NEEDED:
         try:

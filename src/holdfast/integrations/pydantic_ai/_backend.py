@@ -2,10 +2,10 @@
 
     a request to the model          model:<agent>        with its conversation
     a tool call                     <tool>:<call id>     with its arguments
-    what lists tools, and the rest  <operation>:<agent>
+    lists of tools, and the rest    <operation>:<agent>
 
-All of them have keys and no positions, since Pydantic AI calls tools in tasks of its own. An agent
-that is run inside a tool call has the id of that call in its keys.
+They are matched by key and have no positions, since Pydantic AI calls tools in its own tasks. The
+keys of an agent that runs inside a tool call contain the id of that call.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ Body = Callable[[], Awaitable[Any]]
 EffectTool = str | Effect[..., Any] | AsyncEffect[..., Any]
 
 METADATA = "holdfast"
-"""`@agent.tool(metadata={"holdfast": False})`: not the call is recorded, but what is called in it."""
+"""`@agent.tool(metadata={"holdfast": False})`: record the calls inside the tool, not the tool
+call."""
 
-# The tool calls that we are in, outermost first; only those that are not recorded as a whole.
+# The enclosing tool calls, outermost first; only those that are not recorded as a whole.
 _inside: ContextVar[tuple[str, ...]] = ContextVar("holdfast_pydantic_ai_inside", default=())
 
-# Since 2.37: what is called inside a unit is part of it.
+# Since 2.37: calls inside a unit are part of it.
 _unit = getattr(durable_exec, "durable_unit_scope", contextlib.nullcontext)
 
 
@@ -64,11 +65,11 @@ class How(Enum):
     STEP = "step"
     EFFECT = "effect"
     OWN = "own"
-    """By itself: its function is a step or an effect, or calls some."""
+    """It records itself: its function is a step or an effect, or calls some."""
 
 
 class Backend(DurableOperationBackend[How]):
-    """Hands each operation of an agent to Holdfast."""
+    """Passes each operation of an agent to Holdfast."""
 
     def __init__(self, agent_name: str, effects: Sequence[EffectTool]) -> None:
         self._agent_name = agent_name
@@ -78,7 +79,7 @@ class Backend(DurableOperationBackend[How]):
     def bind(
         self, operation: DurableOperation[Any, Any, Any]
     ) -> BoundDurableOperation[Any, Any, Any]:
-        """Return what calls the operation and records it."""
+        """Return the object that calls the operation and records it."""
         return _Bound(operation, self._agent_name)
 
     def config_for_tool(
@@ -95,17 +96,17 @@ class Backend(DurableOperationBackend[How]):
         return How.STEP
 
     def registrations(self) -> Sequence[Callable[..., object]]:
-        """Nothing has to be known before a run starts."""
+        """Return nothing: Holdfast needs no registration before a run."""
         return ()
 
 
 def is_recorded(tool: Any, name: str) -> bool:
-    """Whether the function of a tool is a step or an effect already, under whatever name it goes."""
+    """Return whether the function of a tool is a step or an effect already, under any name."""
     return isinstance(function_of(tool, name), Step | AsyncStep)
 
 
 def function_of(tool: Any, name: str) -> Any:
-    """Return the function of a tool, or None if it is out of reach."""
+    """Return the function of a tool, or None if it is not accessible."""
     if tool is None:
         return None
     if isinstance(tool.toolset, FunctionToolset):
@@ -117,7 +118,7 @@ def function_of(tool: Any, name: str) -> Any:
 
 
 class _Bound:
-    """One operation; calling it records it."""
+    """One operation; a call of it is recorded."""
 
     def __init__(self, operation: DurableOperation[Any, Any, Any], agent_name: str) -> None:
         self.operation = operation
@@ -156,9 +157,9 @@ class _Bound:
 
 
 def line(name: str, ctx: Any = None) -> str:
-    """Return the key of an agent's own calls: its name, or what the caller of the agent says.
+    """Return the key of an agent's own calls: its name, or the key that the agent's caller has set.
 
-    An agent that is run inside a tool call has the id of that call in it.
+    The key of an agent that runs inside a tool call contains the id of that call.
     """
     said = (ctx.metadata or {}).get(METADATA) if ctx is not None else None
     return ".".join((*_inside.get(), str(said or name)))
@@ -207,7 +208,7 @@ async def _call_tool(params: Any, body: Body, how: object) -> Any:
 
 
 async def _call_own(params: Any, body: Body) -> Any:
-    """Call a tool that records itself, or whose parts do."""
+    """Call a tool that records itself, or whose inner calls are recorded."""
     function = function_of(params.tool, params.name) if hasattr(params, "tool") else None
     try:
         if isinstance(function, Step | AsyncStep) and takes_context(function):
@@ -219,7 +220,7 @@ async def _call_own(params: Any, body: Body) -> Any:
 
 @contextlib.contextmanager
 def _within(call: str) -> Generator[None]:
-    """Give what is called here the id of the tool call that it is part of."""
+    """Inside it, calls have the id of the tool call in their keys."""
     token = _inside.set((*_inside.get(), call))
     try:
         yield
@@ -228,8 +229,9 @@ def _within(call: str) -> Generator[None]:
 
 
 async def process_output(call_id: str | None, own_line: str, body: Body) -> Any:
-    """Call an output function, or validators of outputs. What they call is recorded, not they."""
-    if call_id is None:  # The output is text, and no call of a tool.
+    """Call an output function, or output validators. Their inner calls are recorded; they
+    themselves are not."""
+    if call_id is None:  # The output is text, not a tool call.
         with step_key(own_line):
             return await _retried(body())
     with step_key(line(call_id)), _within(call_id):
@@ -237,7 +239,7 @@ async def process_output(call_id: str | None, own_line: str, body: Body) -> Any:
 
 
 async def _retried(called: Awaitable[Any]) -> Any:
-    """Ask the model to try again, if a function that records itself says so."""
+    """Ask the model to try again, if a function that records itself requests it."""
     try:
         return await called
     except StepFailed as failed:
@@ -291,7 +293,7 @@ async def _asked(
 async def _called(
     arguments: Any,  # noqa: ARG001 - recorded
     body: Body,
-    watched: Any = None,  # Not its class: what is recorded is known by its annotation.
+    watched: Any = None,  # Not its class: the annotation decides what is recorded.
 ) -> Any:
     if watched is not None:
         watched.begin()
@@ -302,8 +304,8 @@ async def _called(
             raise
         way_out = f'metadata={{"{METADATA}": False}}'
         raise UsageError(
-            f"{error} (this tool is recorded as a whole; with {way_out} on the tool, what it calls "
-            "is recorded instead)"
+            f"{error} (this tool is recorded as a whole; with {way_out} on the tool, its inner calls "
+            "are recorded instead)"
         ) from error
     return result if watched is None else watched.recorded(result)
 
@@ -311,14 +313,14 @@ async def _called(
 async def _called_in_step(
     arguments: Any,
     body: Body,
-    watched: Any = None,  # Not its class: what is recorded is known by its annotation.
+    watched: Any = None,  # Not its class: the annotation decides what is recorded.
 ) -> Any:
     with kept():
         return await _called(arguments, body, watched)
 
 
 def _is_ours(error: UsageError) -> bool:
-    """Whether Holdfast refused a call, and not the tool itself."""
+    """Return whether Holdfast refused a call, not the tool itself."""
     *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith("holdfast.")
 

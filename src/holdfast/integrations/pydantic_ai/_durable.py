@@ -54,15 +54,16 @@ _CONVERSATIONS = uuid.UUID("5f0e2a6c-9d0b-4c55-8a63-0d2c3f1f7b42")
 class Durable(BaseDurabilityCapability[AgentDepsT]):
     """Makes an agent durable inside a run, and changes nothing outside of one.
 
-    `effects=` names tools that change the outside world and whose function is out of reach, as those
-    of an MCP server: their calls are effects, and a person is asked when one is in doubt. A tool
-    whose function is an effect, or that calls effects and is named like one, is given as that effect.
+    `effects=` lists tools with side effects. Give the name of a tool whose function is not
+    accessible, such as a tool of an MCP server: its calls are effects, and a person is asked when
+    one is in doubt. For a tool whose function is an effect, or that calls an effect of the same
+    name, give that effect.
 
-    With `ask=True`, calls that need approval (`requires_approval=True`) are questions to a person.
-    Else they are left to other handlers of the agent, or are its output.
+    With `ask=True`, calls that need approval (`requires_approval=True`) become questions to a
+    person. Otherwise other handlers of the agent decide, or the calls are its output.
 
-    `models=` are further models that a run may be given by their key, and `name=` is used in step
-    keys in place of the agent's name.
+    `models=` are additional models that a run may select by key. `name=` replaces the agent's name
+    in step keys.
     """
 
     engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
@@ -92,25 +93,25 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def in_durable_context(self) -> bool:
-        """Whether this is code of a run; what is called inside a step is part of that step."""
+        """Return whether this code runs in a flow; calls inside a step are part of that step."""
         run = holdfast.context.current_run()
         return run is not None and run.step is None
 
     def get_durable_operation_backend(self) -> Backend:
-        """Return what records the agent's calls."""
+        """Return the backend that records the agent's calls."""
         return Backend(self.name, self._effects)
 
     # --- toolsets -------------------------------------------------------------------------------------
 
     def _build_dynamic_toolset(self, toolset: Any) -> Any:
         built = super()._build_dynamic_toolset(marked(toolset))
-        built.wrapped = toolset  # By which it is known again.
+        built.wrapped = toolset  # Identifies it later.
         return built
 
     def get_wrapper_toolset(
         self, toolset: AbstractToolset[AgentDepsT]
     ) -> AbstractToolset[AgentDepsT] | None:
-        """Record the calls of all toolsets that a run has, wherever they come from."""
+        """Record the calls of all toolsets of a run, from any source."""
 
         def replaced(found: AbstractToolset[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
             known = self._toolsets_by_id.get(found.id or "")
@@ -127,7 +128,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     # --- ids ------------------------------------------------------------------------------------------
 
     def get_default_run_id(self) -> str | None:
-        """Return the id of an agent run, the same on replay. It is asked for from 2.61 on."""
+        """Return the id of an agent run, the same on replay. Pydantic AI calls this since 2.61."""
         if not self.in_durable_context:
             return None
         with step_key(line(self.name)):
@@ -139,8 +140,8 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
             return None
         return str(uuid.uuid5(_CONVERSATIONS, run_id))
 
-    # There is no `get_run_start_time`: the time limit of an agent run would then be over when what it
-    # did in time is replayed later.
+    # There is no `get_run_start_time`: with it, the time limit of an agent run would have expired
+    # when its recorded calls are replayed later.
 
     # --- streams --------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     async def wrap_model_request(
         self, ctx: RunContext[AgentDepsT], *, request_context: ModelRequestContext, handler: Any
     ) -> ModelResponse:
-        """Record the request; its stream, if it is one, is seen while it comes."""
+        """Record the request; a stream is visible while it is recorded."""
 
         async def followed(request_context: ModelRequestContext) -> ModelResponse:
             if self.in_durable_context:
@@ -165,14 +166,14 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     async def before_model_request(
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Do the same for a model that another hook has put in its place."""
+        """Record a model that another hook has substituted."""
         request_context = await super().before_model_request(ctx, request_context)
         return _streams.follow(request_context) if self.in_durable_context else request_context
 
     async def wrap_run_event_stream(
         self, ctx: RunContext[AgentDepsT], *, stream: AsyncIterable[Any]
     ) -> AsyncIterable[Any]:
-        """Leave events to the handlers of the agent and of its caller."""
+        """Pass events to the handlers of the agent and of its caller."""
         async for event in stream:
             yield event
 
@@ -186,9 +187,10 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         output: Any,
         handler: Any,
     ) -> Any:
-        """Give what output functions and validators call a key: they are called in any task or thread.
+        """Give a key to the calls of output functions and validators, which run in any task or
+        thread.
 
-        They are not recorded themselves, since nobody says what type they return.
+        They are not recorded themselves, since their return type is not declared.
         """
         if not self.in_durable_context or ctx.partial_output:
             return await handler(output)
@@ -201,7 +203,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Ask a person about each call that needs approval, about all of them at once."""
+        """Ask a person about each call that needs approval, in parallel."""
         if not (self._ask and self.in_durable_context and requests.approvals):
             return None
         decided = await asyncio.gather(*map(_approval, requests.approvals))
@@ -211,7 +213,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
 
 async def _approval(call: ToolCallPart) -> bool | ToolApproved | ToolDenied:
     question = f"Call {call.tool_name} with {json.dumps(call.args_as_dict(), ensure_ascii=False)}?"
-    with step_key("approval", awaited=True):  # The id of the call is in the question's name.
+    with step_key("approval", awaited=True):  # The question's name contains the id of the call.
         try:
             said = await ask_about(question, f"{call.tool_name} {call.tool_call_id}")
         except Rejected as refused:
@@ -220,11 +222,12 @@ async def _approval(call: ToolCallPart) -> bool | ToolApproved | ToolDenied:
 
 
 # -- toolsets ----------------------------------------------------------------------------------
-# Toolsets of every kind and from everywhere, recorded.
+# Recorded toolsets of any class and from any source.
 #
-# Pydantic AI hands an engine the toolsets that an agent is made with, and of those only the kinds that
-# it knows. The others come later: with a run, an override, a decorator, a capability. The keys of tool
-# calls do not depend on toolsets, so a toolset that is met in a run is recorded as it is met.
+# Pydantic AI passes an engine only the toolsets with which an agent is created, and of those only
+# the classes that it knows. Others are added later: with a run, an override, a decorator, a
+# capability. The keys of tool calls do not depend on toolsets, so a toolset is wrapped for
+# recording when a run first uses it.
 
 
 Toolset = AbstractToolset[AgentDepsT]
@@ -232,12 +235,13 @@ Toolset = AbstractToolset[AgentDepsT]
 
 @dataclass
 class OtherToolset(WrapperToolset[AgentDepsT]):
-    """A toolset of a kind that Pydantic AI does not know. `record` makes one whose calls are recorded."""
+    """A toolset of a class that Pydantic AI does not know. `record` makes one whose calls are
+    recorded."""
 
     record: Callable[[Any], Toolset[AgentDepsT]]
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """Return the tools; what checks their arguments is recorded."""
+        """Return the tools, with recorded argument validators."""
         return await self.record(self.wrapped).get_tools(ctx)
 
     async def call_tool(
@@ -247,14 +251,14 @@ class OtherToolset(WrapperToolset[AgentDepsT]):
         ctx: RunContext[AgentDepsT],
         tool: ToolsetTool[AgentDepsT],
     ) -> Any:
-        """Call a tool of the toolset as this run has it."""
+        """Call a tool of the toolset of this run."""
         return await self.record(self.wrapped).call_tool(name, tool_args, ctx, tool)
 
 
 @dataclass
 class _Marked(WrapperToolset[AgentDepsT]):
-    """What a function returned as a toolset. Its steps and effects are marked as such, since their
-    functions are out of reach where it is decided how a call is recorded."""
+    """The toolset that a function returned. Its steps and effects are marked as such, since their
+    functions are not accessible where the way of recording is chosen."""
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         tools = await super().get_tools(ctx)
@@ -292,10 +296,10 @@ def recorded_toolset(
     wrap: Callable[[Toolset[AgentDepsT]], Toolset[AgentDepsT] | None],
     record: Callable[[Any], Toolset[AgentDepsT]],
 ) -> Toolset[AgentDepsT]:
-    """Return a toolset that was met in a run as one that is recorded.
+    """Return a recording toolset for one that a run uses.
 
-    `known` is another one of its id that the agent was made with, `wrap` wraps the kinds that Pydantic
-    AI knows, and `record` those that have plain calls.
+    `known` is a toolset with the same id with which the agent was created, `wrap` wraps the classes
+    that Pydantic AI knows, and `record` those with plain calls.
     """
     if isinstance(toolset, ExternalToolset):  # Its tools are not called here.
         return toolset
@@ -305,6 +309,6 @@ def recorded_toolset(
     if known is not None and not isinstance(toolset, FunctionToolset):
         raise UserError(
             f"A toolset added at run time has the same `id` {toolset.id!r} as one the agent was made "
-            "with, and what lists their tools is known by it. Give it another `id`."
+            "with, and the recorded list of tools has that id as key. Give it another `id`."
         )
     return wrapped

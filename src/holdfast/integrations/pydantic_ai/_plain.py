@@ -1,4 +1,4 @@
-"""What is recorded, in plain data: conversations, arguments, answers of the model, its errors."""
+"""The records as plain data: conversations, arguments, answers and errors of the model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SENT_AT = "timestamp"
 
 
 class Codec(DurabilityCodec):
-    """Results as JSON. What cannot be read back is no `ValidationError`.
+    """Results as JSON. An unreadable result does not raise `ValidationError`.
 
-    Pydantic AI would take that for wrong arguments of the model, and call the tool again.
+    Pydantic AI would treat that as invalid arguments of the model, and call the tool again.
     """
 
     def dump(self, tp: Any, value: Any) -> Any:
@@ -28,21 +28,21 @@ class Codec(DurabilityCodec):
         return JSON_CODEC.dump(tp, value)
 
     def load(self, tp: Any, payload: Any) -> Any:
-        """Return the value of plain data that was recorded, today or by another version."""
+        """Return the value of plain data that this or another version recorded."""
         try:
             return JSON_CODEC.load(tp, payload)
         except ValidationError as error:
-            text = str(error)  # The error itself must not be found as a cause, and be handled.
+            text = str(error)  # The error must not be the cause, where a handler could find it.
         raise UsageError(
-            f"this version of pydantic-ai cannot read what the journal has: {text}; "
-            "go on with the version that wrote it"
+            f"this version of pydantic-ai cannot read a value of the journal: {text}; "
+            "continue with the version that wrote it"
         )
 
 
 def conversation(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
-    """Return the messages without what changes by itself: time stamps, ids of runs, token counts.
+    """Return the messages without fields that vary: time stamps, ids of runs, token counts.
 
-    Defaults are left out, so that a field which a later version adds makes no difference.
+    Defaults are omitted, so that a field that a later version adds makes no difference.
     """
     dumped = _MESSAGES.dump_python(list(messages), mode="json", exclude_defaults=True)
     return [
@@ -59,7 +59,7 @@ def _part(part: Any, plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def instructions(messages: Sequence[ModelMessage]) -> str | None:
-    """Return the instructions that the model gets: those of the last request."""
+    """Return the instructions of the last request, which the model receives."""
     for message in reversed(messages):
         if isinstance(message, ModelRequest):
             return message.instructions
@@ -67,15 +67,15 @@ def instructions(messages: Sequence[ModelMessage]) -> str | None:
 
 
 def arguments(of_tool: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a tool; what is no data is known by its class only."""
+    """Return the arguments of a tool; an object that is not data is represented by its class."""
     plain: dict[str, Any] = to_jsonable_python(of_tool, fallback=lambda it: type(it).__qualname__)
     return plain
 
 
 def answer(payload: Any) -> Any:
-    """Return an answer of the model, without the fields that are empty.
+    """Return an answer of the model, without empty fields.
 
-    Until 2.60 Pydantic AI keeps each event of a stream beside it. Whole parts are shown on replay.
+    Until 2.60 Pydantic AI adds each event of a stream to it. A replay yields whole parts.
     """
     if "response" in payload:
         return {"response": _full(payload["response"]), "events": []}
@@ -92,7 +92,7 @@ def _full(response: dict[str, Any]) -> dict[str, Any]:
 
 
 class ModelFailed(Exception):
-    """A request to the model failed: what journals of earlier versions keep of such an error."""
+    """A request to the model failed. Journals of earlier versions have this error."""
 
     def __init__(self, model: str, status: int | None, message: str, body: Any) -> None:
         super().__init__(model, status, message, body)
@@ -105,7 +105,7 @@ class ModelFailed(Exception):
         return self.message
 
     def original(self) -> ModelAPIError:
-        """Return the error that Pydantic AI, its hooks and fallbacks know."""
+        """Return the error class that Pydantic AI, its hooks and fallbacks handle."""
         if self.status is None:
             return ModelAPIError(self.model, self.message)
         return ModelHTTPError(self.status, self.model, self.body)

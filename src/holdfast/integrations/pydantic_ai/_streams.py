@@ -1,10 +1,10 @@
-"""Streamed answers: seen live while they are recorded, shown part by part when they are replayed.
+"""Streamed answers: yielded live while they are recorded, and part by part on replay.
 
-Pydantic AI reads the whole stream inside the recorded call. A handler that only that call sees hands
-each event to the consumer as it comes.
+Pydantic AI reads the whole stream inside the recorded call. A handler inside that call passes each
+event to the consumer as it arrives.
 
-A reader who leaves an answer before its end has made a call of its own, `Left`: what the agent asks
-after it is the next step, live and on replay.
+If a reader leaves an answer before its end, the call is complete, as `Left`: the agent's next
+request is the next step, live and on replay.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.integrations._relay import AsyncPut, arelay
 
 @dataclass
 class _Reader:
-    """Who follows a call: what was shown, and whether somebody still reads."""
+    """The consumer of a call: its events, and whether it still reads."""
 
     put: AsyncPut[Any]
     left: threading.Event
@@ -48,26 +48,26 @@ _reader: ContextVar[_Reader | None] = ContextVar("holdfast_pydantic_ai_reader", 
 
 
 def live_handler() -> Callable[[Any, AsyncIterable[Any]], Any] | None:
-    """Return what shows events while they come, inside a call that somebody follows."""
+    """Return the handler that passes on live events, inside a call with a consumer."""
     reader = _reader.get()
     return None if reader is None else reader.show
 
 
 def has_left() -> bool:
-    """Return whether somebody followed this call, and has left it."""
+    """Return whether this call had a consumer that has left."""
     reader = _reader.get()
     return reader is not None and reader.left.is_set()
 
 
 def follow(request_context: ModelRequestContext) -> ModelRequestContext:
-    """Have streams of the recorded model of a request followed."""
+    """Wrap the recorded model of a request, so that its streams are yielded live."""
     if not isinstance(request_context.model, Followed):
         request_context.model = Followed(request_context.model)
     return request_context
 
 
 class Followed(WrapperModel):
-    """A recorded model whose streams are seen while they come."""
+    """A recorded model whose streams are yielded live."""
 
     @asynccontextmanager
     async def request_stream(
@@ -77,17 +77,18 @@ class Followed(WrapperModel):
         model_request_parameters: Any,
         run_context: Any = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Open the stream; it is open when the first event is there, or all of it was recorded."""
+        """Open the stream; it is open when the first event has arrived, or when the whole answer is
+        recorded."""
         left = threading.Event()
 
         async def record(put: AsyncPut[Any]) -> list[Any]:
             reader = _Reader(put, left)
-            _reader.set(reader)  # In the context of this call alone, which has a task of its own.
+            _reader.set(reader)  # Only in the context of this call, which has its own task.
             opened = self.wrapped.request_stream(
                 messages, model_settings, model_request_parameters, run_context
             )
             async with opened as done:
-                # A stream that broke off is handed over as one that raises at its end.
+                # A broken stream arrives as one that raises at its end.
                 if (broke_off := getattr(done, "_error", None)) is not None:
                     raise broke_off
                 return [*reader.shown, done]
@@ -104,12 +105,12 @@ class Followed(WrapperModel):
                 yield _Stream(model_request_parameters, self.wrapped, first, items)
 
     def _with_serving_wrapper(self, wrap: Callable[[Model], Model]) -> Model:
-        # The recorded model wraps what it calls by itself.
+        # The recorded model wraps its own calls.
         return Followed(self.wrapped._with_serving_wrapper(wrap))
 
 
 class _Stream(StreamedResponse):
-    """A stream that is being recorded; its end is sent when the record is there."""
+    """A stream that is being recorded; it ends when the record is committed."""
 
     def __init__(
         self, parameters: Any, model: Model, first: Any, items: AsyncIterator[Any]
@@ -121,7 +122,7 @@ class _Stream(StreamedResponse):
         self._recorded: ModelResponse | None = None
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        # The events have passed the stream of the provider: ends of parts are among them.
+        # The events come from the provider's stream object, so they include ends of parts.
         if self._event_iterator is None:
             self._event_iterator = self._get_event_iterator()
         return self._event_iterator
@@ -140,34 +141,34 @@ class _Stream(StreamedResponse):
         return event
 
     def get(self) -> ModelResponse:
-        """Return the recorded answer, or what has come of it."""
+        """Return the recorded answer, or the part that has arrived."""
         return self._recorded if self._recorded is not None else super().get()
 
     async def close_stream(self) -> None:
-        """Stop reading. Nothing is recorded then, and a resume asks the model again."""
+        """Stop reading. Then nothing is recorded, and a resume asks the model again."""
         await self._items.aclose()  # type: ignore[attr-defined]
 
     @property
     def usage(self) -> RequestUsage:
-        """What the provider has counted; it tells at the end."""
+        """The usage that the provider reports at the end."""
         return self._recorded.usage if self._recorded is not None else RequestUsage()
 
     @property
     def model_name(self) -> str:
-        """The model that answers."""
+        """The name of the model."""
         return self._model.model_name
 
     @property
     def provider_name(self) -> str | None:
-        """Whose model it is."""
+        """The name of the provider."""
         return self._model.system
 
     @property
     def provider_url(self) -> str | None:
-        """Where it is asked."""
+        """The address of the provider."""
         return self._model.base_url
 
     @property
     def timestamp(self) -> datetime:
-        """When it answered."""
+        """The time of the answer."""
         return self.get().timestamp if self._recorded is not None else datetime.now().astimezone()
