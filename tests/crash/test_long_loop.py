@@ -116,7 +116,7 @@ def database_bytes(path: Path) -> int:
     return path.stat().st_size
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("_decoding_aside")
 def test_three_thousand_turns(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:///{tmp_path}/empty.db", default=False):
