@@ -1,7 +1,8 @@
 """The seams at which features meet the operator side, and the explanation that they add to.
 
-The operator side names no feature where it explains runs and reads figures: it calls what `SIDES` of
-`_operator/read/feature_sides.py` has. A feature is one `OperatorSide` there, made in its `operator.py`.
+A feature is one `OperatorSide`, made in its `operator.py` and listed in
+`_operator/read/feature_sides.py`. Reports on runs, causes of held runs and metrics call what is listed
+there.
 """
 
 from __future__ import annotations
