@@ -280,9 +280,9 @@ def forks_are_compared_afterwards(patch: pytest.MonkeyPatch) -> None:
     real = forks.make
 
     def make(store: Any, planned: Any) -> Any:
-        etag, store._acted = store._etag, True
+        etag, planned.new.origin_etag = planned.new.origin_etag, None
         made = real(store, planned)
-        claim_rules.check_etag(store._store.get(planned.origin.run_id), etag)
+        claim_rules.check_etag(store.get(planned.origin.run_id), etag)
         return made
 
     patch.setattr(forks, "make", make)

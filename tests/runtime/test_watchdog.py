@@ -15,7 +15,6 @@ from holdfast._engine.journal.rows import etag_of
 from holdfast._features.watchdog import watchdog_loop as watchdog_loop
 from holdfast._features.watchdog.watchdog_loop import WatchdogLoop
 from holdfast._operator.act import fork as forks, run_decisions
-from holdfast._operator.act.expected_version import require_etag
 from holdfast._runtime import registry
 from holdfast.errors import RunCancelled, RunFailed, RunHeld, StaleView, UsageError
 from holdfast.testing import FakeClock, PrivateStore
@@ -303,14 +302,20 @@ def test_a_note_refuses_nobody_who_saw_the_run_before(store):
     noted = etag_of(backend.get("r"))
     assert noted != seen
     forked = forks.fork(
-        require_etag(backend, "r", seen), "r", "f", before="wd-bad", actor="kim", confirm=True
+        backend,
+        "r",
+        "f",
+        before="wd-bad",
+        actor="kim",
+        confirm=True,
+        expected_version=seen,
     )
     assert forked.created
-    resumed = run_decisions.resume(require_etag(backend, "r", seen), "r", actor="kim", confirm=True)
+    resumed = run_decisions.resume(backend, "r", actor="kim", confirm=True, expected_version=seen)
     assert resumed.recorded
     for stale in (seen, noted):
         with pytest.raises(StaleView):
-            run_decisions.resume(require_etag(backend, "r", stale), "r", actor="ana")
+            run_decisions.resume(backend, "r", actor="ana", expected_version=stale)
 
 
 def test_a_failed_run_that_left_effects_behind_is_noted_once(store):

@@ -11,7 +11,7 @@ from holdfast._engine.journal.lifecycle import Status
 from holdfast._engine.journal.rows import RunRow, etag_of
 from holdfast._stores.contract import Committed, Outcome, Posted, Started, Store
 from holdfast.errors import HoldfastError
-from holdfast.testing.internals import Store as Opened, require_etag
+from holdfast.testing.internals import Store as Opened
 from holdfast.testing.store_proxy import Through
 from tests.simulation.laws import Laws
 from tests.simulation.workers import SIGNAL
@@ -93,8 +93,8 @@ class People:
         self._acts += 1
         fork = None
         deciding = Deciding(self._kept, self._laws, run_id, seen, self._meanwhile)
-        guarded = require_etag(deciding.as_store(), run_id, seen)
-        what, perform = self._chosen(Opened(guarded, self._operator._engine), run_id)
+        opened = Opened(deciding.as_store(), self._operator._engine)
+        what, perform = self._chosen(opened, run_id, seen)
         if what == "fork":
             fork = f"{run_id}-{self._acts}"
         try:
@@ -106,7 +106,7 @@ class People:
             self._firsts[fork] = self.first(run_id)
         return f"{what} of {run_id} on {seen}: done", fork, run_id
 
-    def _chosen(self, store: Opened, run_id: str) -> tuple[str, Callable[[], Any]]:
+    def _chosen(self, store: Opened, run_id: str, seen: str) -> tuple[str, Callable[[], Any]]:
         row = self._kept.get(run_id)
         assert row is not None
         steps = [
@@ -116,18 +116,26 @@ class People:
         ]
         who = f"person {self._acts}"
         ways: list[tuple[str, Callable[[], Any]]] = [
-            ("pause", lambda: store.pause(run_id, actor=who, wait_s=0)),
-            ("cancel", lambda: store.cancel(run_id, actor=who, wait_s=0)),
+            (
+                "pause",
+                lambda: store.pause(run_id, actor=who, wait_s=0, expected_version=seen),
+            ),
+            (
+                "cancel",
+                lambda: store.cancel(run_id, actor=who, wait_s=0, expected_version=seen),
+            ),
         ]
         if steps and len(self._firsts) < FORKS_MAX:
             before, name = self._rng.choice(steps), f"{run_id}-{self._acts}"
 
             def fork() -> object:
-                return store.fork(run_id, name, before=before, actor=who, confirm=True)
+                return store.fork(
+                    run_id, name, before=before, actor=who, confirm=True, expected_version=seen
+                )
 
             ways += [("fork", fork)] * 3
         if row.status is Status.HELD and row.held_reason in FREED:
-            ways.append(("resume", lambda: store.resume(run_id, actor=who)))
+            ways.append(("resume", lambda: store.resume(run_id, actor=who, expected_version=seen)))
         return self._rng.choice(ways)
 
     def send_what_is_waited_for(self, rows: Sequence[RunRow]) -> str:

@@ -23,7 +23,6 @@ from unittest import mock
 import holdfast
 from holdfast import effect, flow, sleep, step, turns, wait_for_signal
 from holdfast._operator.act import fork as forks
-from holdfast._operator.act.expected_version import require_etag
 from holdfast._stores import store_clock
 from tests.crash import probe
 from tests.crash.scripts.long_runs import long_run
@@ -146,9 +145,16 @@ def fork(run_id: str, new_run_id: str, etag: str, name: str) -> str:
 
     mock.patch.object(forks, "make", made).start()
     with probe.open_store() as store:
-        view = require_etag(store._backend, run_id, etag)
         try:
-            answer = forks.fork(view, run_id, new_run_id, before=BEFORE, actor="ana", confirm=True)
+            answer = forks.fork(
+                store._backend,
+                run_id,
+                new_run_id,
+                before=BEFORE,
+                actor="ana",
+                confirm=True,
+                expected_version=etag,
+            )
         except holdfast.errors.StaleView:
             return "stale"
         probe.mark(f"{name} has written")

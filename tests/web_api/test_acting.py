@@ -16,7 +16,6 @@ from holdfast._engine.scripts.doubt_policies import NOT_DONE, Done
 from holdfast._features.budgets.model import new_account
 from holdfast._features.schedules.model import Spec, When
 from holdfast._operator.act import cancellation, run_decisions
-from holdfast._operator.act.expected_version import require_etag
 from holdfast._operator.read import run_views
 from holdfast._operator.web.access_tokens import Tokens
 from holdfast._operator.web.action_routes import ROUTES
@@ -198,7 +197,6 @@ def test_a_run_at_work_may_write_meanwhile(store: Store):
 def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatch: Any):
     """The comparison is part of the write: what is decided meanwhile is not written over."""
     etag = etag_of(row_of(store, "in-doubt"))
-    guarded = require_etag(store, "in-doubt", etag)
     real = store.append
     raced: list[bool] = []
 
@@ -210,7 +208,9 @@ def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatc
 
     monkeypatch.setattr(store, "append", racing)
     with pytest.raises(StaleView, match="changed since you looked"):
-        run_decisions.settle(guarded, "in-doubt", "charge", Done(1), actor="kim")
+        run_decisions.settle(
+            store, "in-doubt", "charge", Done(1), actor="kim", expected_version=etag
+        )
     entry = last(store, "in-doubt", "step_settled")
     assert (entry["outcome"], entry["actor"]) == ("not_done", "the other")
 

@@ -147,12 +147,6 @@ class Acting:
         """Execute a run, if this process has its flow; return whether it did."""
         return False
 
-    def _at(self, run_id: str, expected_version: str | None) -> Kept:
-        """Return the store, whose writes for one decision require this version of the run."""
-        from holdfast._operator.act.expected_version import require_etag
-
-        return require_etag(self._backend, run_id, expected_version)
-
     # -- what is in doubt ----------------------------------------------------------------------
 
     @action("operator")
@@ -173,8 +167,9 @@ class Acting:
         """
         from holdfast._operator.act import run_decisions
 
-        store = self._at(run_id, expected_version)
-        return run_decisions.settle(store, run_id, step, decision, actor=actor)
+        return run_decisions.settle(
+            self._backend, run_id, step, decision, actor=actor, expected_version=expected_version
+        )
 
     # -- going on and stopping -----------------------------------------------------------------
 
@@ -205,12 +200,13 @@ class Acting:
         from holdfast._operator.act import run_decisions
 
         return run_decisions.resume(
-            self._at(run_id, expected_version),
+            self._backend,
             run_id,
             actor=actor_or_user(actor),
             accept_change=accept_change,
             confirm=confirm,
             drift=drift,
+            expected_version=expected_version,
         )
 
     @action("operator")
@@ -256,8 +252,14 @@ class Acting:
         from holdfast._operator.act import cancellation
 
         _check_loop("pause", run_id, wait_s)
-        store, who = self._at(run_id, expected_version), actor_or_user(actor)
-        return cancellation.pause(store, run_id, actor=who, reason=masked(reason), wait_s=wait_s)
+        return cancellation.pause(
+            self._backend,
+            run_id,
+            actor=actor_or_user(actor),
+            reason=masked(reason),
+            wait_s=wait_s,
+            expected_version=expected_version,
+        )
 
     @action("operator")
     def cancel(
@@ -277,8 +279,14 @@ class Acting:
         from holdfast._operator.act import cancellation
 
         _check_loop("cancel", run_id, wait_s)
-        store, who = self._at(run_id, expected_version), actor_or_user(actor)
-        return cancellation.cancel(store, run_id, actor=who, reason=masked(reason), wait_s=wait_s)
+        return cancellation.cancel(
+            self._backend,
+            run_id,
+            actor=actor_or_user(actor),
+            reason=masked(reason),
+            wait_s=wait_s,
+            expected_version=expected_version,
+        )
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -301,8 +309,15 @@ class Acting:
         """
         from holdfast._operator.act import message_actions
 
-        store, who = self._at(run_id, expected_version), actor_or_user(actor)
-        return message_actions.signal(store, run_id, name, value, signal_id=signal_id, actor=who)
+        return message_actions.signal(
+            self._backend,
+            run_id,
+            name,
+            value,
+            signal_id=signal_id,
+            actor=actor_or_user(actor),
+            expected_version=expected_version,
+        )
 
     @action("operator", is_message=True)
     def answer(
@@ -322,9 +337,14 @@ class Acting:
         """
         from holdfast._operator.act import message_actions
 
-        store = self._at(run_id, expected_version)
         return message_actions.answer(
-            store, run_id, name, value, actor=actor, expected_number=expected_number
+            self._backend,
+            run_id,
+            name,
+            value,
+            actor=actor,
+            expected_number=expected_number,
+            expected_version=expected_version,
         )
 
     @action("operator", is_message=True)
@@ -345,12 +365,13 @@ class Acting:
         from holdfast._operator.act import message_actions
 
         return message_actions.reject(
-            self._at(run_id, expected_version),
+            self._backend,
             run_id,
             name,
             reason=masked(reason),
             actor=actor,
             expected_number=expected_number,
+            expected_version=expected_version,
         )
 
     @action("operator", seen=("digest",), is_message=True)
@@ -374,12 +395,13 @@ class Acting:
         from holdfast._operator.act import message_actions
 
         return message_actions.approve(
-            self._at(run_id, expected_version),
+            self._backend,
             run_id,
             step,
             digest=digest,
             actor=actor,
             expected_number=expected_number,
+            expected_version=expected_version,
         )
 
     # -- budgets -------------------------------------------------------------------------------
@@ -400,8 +422,13 @@ class Acting:
         """
         from holdfast._features.budgets.operator import set_budget
 
-        store = self._at(run_id, expected_version)
-        return set_budget(store, run_id, budget, actor=actor_or_user(actor))
+        return set_budget(
+            self._backend,
+            run_id,
+            budget,
+            actor=actor_or_user(actor),
+            expected_version=expected_version,
+        )
 
     # -- going back ----------------------------------------------------------------------------
 
@@ -430,13 +457,14 @@ class Acting:
         from holdfast._operator.act import run_rollback
 
         answer = run_rollback.rollback(
-            self._at(run_id, expected_version),
+            self._backend,
             run_id,
             actor=actor_or_user(actor),
             reason=masked(reason),
             to=to,
             confirm=confirm,
             wait_s=wait_s,
+            expected_version=expected_version,
         )
         if answer.goes_on and self._takes_up(run_id):
             return run_rollback.told_now(self._backend, run_id)
@@ -477,7 +505,7 @@ class Acting:
         from holdfast._operator.act import fork
 
         return fork.fork(
-            self._at(run_id, expected_version),
+            self._backend,
             run_id,
             new_run_id,
             before=before,
@@ -487,6 +515,7 @@ class Acting:
             actor=actor_or_user(actor),
             confirm=confirm,
             redact=self._redactor(),
+            expected_version=expected_version,
         )
 
     def preview_fork(

@@ -17,7 +17,6 @@ from holdfast._api.flows import AsyncFlow, Flow
 from holdfast._api.loops import turns as loop_over
 from holdfast._api.opened_store import Store
 from holdfast._api.steps import Settings, Step
-from holdfast._operator.act.expected_version import require_etag
 from holdfast._runtime import engine as engines
 from holdfast._runtime.commit.committer import Committer, Ticket
 from holdfast._runtime.commit.heartbeat import Heartbeat
@@ -152,7 +151,6 @@ __all__ = [
     "overrides",
     "payload_reader",
     "place",
-    "require_etag",
     "run_end",
     "settle_down",
     "watching",

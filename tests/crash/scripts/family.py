@@ -69,8 +69,8 @@ def with_points() -> None:
         probe.point("written")
         return done(self, *args)
 
-    def posting(self: Any) -> None:
-        post(self)
+    def posting(self: Any, etag: str | None) -> None:
+        post(self, etag)
         probe.point("asked")
 
     mock.patch("holdfast._runtime.execution.execute.absorb", absorbing).start()

@@ -27,6 +27,7 @@ from holdfast._features.budgets.model import Budget, limits_of, more, new_accoun
 from holdfast._features.operator_side import Action, Case, HeldRun, Holds, OperatorSide
 from holdfast._stores import lineage
 from holdfast._stores.contract import Committed, Query, Store
+from holdfast._stores.expected_version import checked_etag
 from holdfast._stores.families import account_of
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import RunEnded, StaleView, UsageError
@@ -234,18 +235,22 @@ def _cause(store: Store, account: Account, together: Sequence[HeldRun]) -> tuple
 # -- new limits --------------------------------------------------------------------------------
 
 
-def set_budget(store: Store, run_id: str, budget: Budget, *, actor: str) -> Answer:
+def set_budget(
+    store: Store, run_id: str, budget: Budget, *, actor: str, expected_version: str | None = None
+) -> Answer:
     """Set new limits of the budget that a run spends from; those that are not given stay. Runs that
     were held for it go on."""
     check_actor(actor)
     if not isinstance(budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"set_budget(…, budget={budget!r:.80}): a holdfast.Budget(usd=…, …)")
     row = existing_row(store, run_id)
+    checked_etag(store, row, expected_version)
     before = _account(store, row)
     after = msgspec.structs.replace(before, **limits_of(budget))
     _check(store, row, after)
     _refuse_moved(store, row)
-    _record(store, before, limits_of(budget), actor)
+    shared = before.root != run_id
+    _record(store, before, limits_of(budget), actor, None if shared else expected_version)
     store.put_account(after)
     # A move from now on takes the account along; one that came in between has not seen it.
     _refuse_moved(store, existing_row(store, before.root))
@@ -300,12 +305,19 @@ def _check(store: Store, row: RunRow, account: Account) -> None:
         )
 
 
-def _record(store: Store, before: Account, limits: dict[str, int], actor: str) -> None:
+def _record(
+    store: Store,
+    before: Account,
+    limits: dict[str, int],
+    actor: str,
+    expected_version: str | None,
+) -> None:
     """Write the decision into the journal of the run whose budget it is; if a live process has that
     run, it does so."""
     facts = {"actor": actor, "to": limits, "before": _account_facts(before)}
     for _ in range(TRIES):
         row = existing_row(store, before.root)
+        etag = checked_etag(store, row, expected_version)
         _refuse_moved(store, row)
         if row.status in FINAL:
             return  # Those that it started are still at work; their journals have the release.
@@ -319,6 +331,7 @@ def _record(store: Store, before: Account, limits: dict[str, int], actor: str) -
             store.post(
                 row.run_id,
                 Message(number, "budget_set", actor, at_us, msgspec.json.encode(facts)),
+                etag,
             )
             return
     raise StaleView(before.root)

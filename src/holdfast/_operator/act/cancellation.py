@@ -25,6 +25,7 @@ from holdfast._engine.journal.rows import Lease, RunRow, Write, is_moved
 from holdfast._engine.journal.step_record import facts
 from holdfast._operator.read.run_views import fold
 from holdfast._stores.contract import Committed, Posted, Store
+from holdfast._stores.expected_version import checked_etag
 from holdfast._stores.families import open_children
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import RunHeld, StaleView
@@ -37,17 +38,29 @@ LOOK_S = 0.2
 
 
 def cancel(
-    store: Store, run_id: str, *, actor: str, reason: str = "", wait_s: float = PATIENCE_S
+    store: Store,
+    run_id: str,
+    *,
+    actor: str,
+    reason: str = "",
+    wait_s: float = PATIENCE_S,
+    expected_version: str | None = None,
 ) -> Stopped:
-    """Cancel a run, and its children with it."""
-    return _Request(store, run_id, CANCEL, actor, reason).carried_out(wait_s)
+    """Cancel a run and its children."""
+    return _Request(store, run_id, CANCEL, actor, reason, expected_version).carried_out(wait_s)
 
 
 def pause(
-    store: Store, run_id: str, *, actor: str, reason: str = "", wait_s: float = PATIENCE_S
+    store: Store,
+    run_id: str,
+    *,
+    actor: str,
+    reason: str = "",
+    wait_s: float = PATIENCE_S,
+    expected_version: str | None = None,
 ) -> Stopped:
-    """Hold a run until somebody resumes it; what is executing at this moment comes to its end."""
-    return _Request(store, run_id, PAUSE, actor, reason).carried_out(wait_s)
+    """Hold a run until somebody resumes it; the call that is executing now ends first."""
+    return _Request(store, run_id, PAUSE, actor, reason, expected_version).carried_out(wait_s)
 
 
 class _Request:
@@ -57,22 +70,33 @@ class _Request:
     nobody has it (any more). The entry takes the message, so it is carried out once.
     """
 
-    def __init__(self, store: Store, run_id: str, kind: str, actor: str, reason: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        kind: str,
+        actor: str,
+        reason: str,
+        expected_version: str | None,
+    ) -> None:
         check_actor(actor)
         self.store = store
         self.run_id = run_id
         self.kind = kind
         self.actor = actor
         self.reason = reason
+        self.expected_version = expected_version
         self.posted: str | None = None
         self.posted_us = 0
 
     def carried_out(self, wait_s: float) -> Stopped:
         check_wait(self.kind, wait_s)
         deadline_s = time.monotonic() + wait_s
-        tries = 0
+        tries, etag = 0, None
         while True:
             row = existing_row(self.store, self.run_id)
+            if self.posted is None:
+                etag = checked_etag(self.store, row, self.expected_version)
             history = fold(self.store, row)
             settled = self._settled(row, history)
             if settled is not None:
@@ -81,7 +105,7 @@ class _Request:
             if isinstance(self.store.append([write])[0], Committed):
                 return self._done(write.lease.row, children)
             # Somebody has it, or had it meanwhile: the next who claims it finds the message first.
-            self._post()
+            self._post(etag)
             if _has_owner(self.store, self.run_id):
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
@@ -169,13 +193,13 @@ class _Request:
         """Return whether an entry of the run has taken the message: a write on this row cannot."""
         return all(it.message_id != self.posted for it in self.store.inbox(row.run_no))
 
-    def _post(self) -> None:
+    def _post(self, etag: str | None) -> None:
         """Leave it to the run's owner, or to the next that claims it."""
         if self.posted is None:
             name = f"{self.kind}:{uuid.uuid4().hex}"
             at_us = self.store.now_us()
             message = asked(self.kind, name, self.actor, self.reason, at_us)
-            if self.store.post(self.run_id, message) is Posted.ACCEPTED:
+            if self.store.post(self.run_id, message, etag) is Posted.ACCEPTED:
                 self.posted, self.posted_us = name, at_us
 
     def _done(self, row: RunRow, children: list[str], told: str = "") -> Stopped:

@@ -27,6 +27,7 @@ from holdfast._engine.values.opaque_values import LenientValues, has_strangers
 from holdfast._engine.values.redactor import Redact
 from holdfast._stores import lineage
 from holdfast._stores.contract import NewRun, Store
+from holdfast._stores.expected_version import checked_etag
 from holdfast._stores.lookups import existing_row
 from holdfast._stores.readable_values import readable
 from holdfast.errors import (
@@ -108,6 +109,7 @@ def fork(
     actor: str,
     confirm: bool = False,
     redact: Redact | None = None,
+    expected_version: str | None = None,
 ) -> Fork:
     """Make a new run of an old one, from before a step."""
     planned = plan_fork(
@@ -120,6 +122,7 @@ def fork(
         results=results,
         actor=actor,
         redact=redact,
+        expected_version=expected_version,
     )
     if planned.repeats and not confirm:
         raise not_confirmed(planned)
@@ -137,6 +140,7 @@ def plan_fork(
     results: Mapping[str, Any] | None = None,
     actor: str,
     redact: Redact | None = None,
+    expected_version: str | None = None,
 ) -> Plan:
     """Plan a fork without writing anything; a preview needs no id. `redact` removes what must not be
     stored from what is given."""
@@ -144,6 +148,7 @@ def plan_fork(
     if new_run_id is not None:
         check_run_id(new_run_id)
     row = existing_row(store, run_id)
+    etag = checked_etag(store, row, expected_version)
     entries = store.load(row)
     cut = fork_history.cut_before(run_id, before, entries, lineage.borrowed(store, row))
     _check_here(cut)
@@ -187,6 +192,7 @@ def plan_fork(
         limit_key=row.limit_key,
         origin=msgspec.json.encode(lineage.Origin(run_id, row.next_chunk)).decode(),
         next_chunk=row.next_chunk,
+        origin_etag=etag,
     )
     return Plan(row, cut, told, new, repeats)
 
@@ -328,7 +334,7 @@ class _Given:
         if self.cut.loop is None:
             raise UsageError(
                 f"`state` is for a loop of turns; {self.cut.step} of run {self.cut.whole.run_id!r} is "
-                "in none"
+                "in no loop"
             )
         loop, turn = self.cut.loop
         saved = self.cut.past.saved.get(loop)

@@ -25,6 +25,7 @@ from holdfast._operator.read.question_views import LISTED
 from holdfast._operator.read.run_views import fold
 from holdfast._stores.addresses import place
 from holdfast._stores.contract import Posted, Store
+from holdfast._stores.expected_version import checked_etag
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import AnswerConflict, RunEnded, RunHeld, RunNotFound, StaleView, UsageError
 
@@ -40,7 +41,14 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 def signal(
-    store: Store, run_id: str, name: str, payload: Any, *, signal_id: str | None, actor: str
+    store: Store,
+    run_id: str,
+    name: str,
+    payload: Any,
+    *,
+    signal_id: str | None,
+    actor: str,
+    expected_version: str | None = None,
 ) -> Sent:
     """Send a signal to a run. It is kept if the run does not wait for it yet."""
     check_actor(actor)
@@ -51,8 +59,11 @@ def signal(
         masked_value(payload, name), f"the payload of signal {name!r}"
     )
     message = Message(f"{SIGNAL}{signal_id}", SIGNAL + name, actor, store.now_us(), body)
+    etag = None
+    if expected_version is not None:
+        etag = checked_etag(store, existing_row(store, run_id), expected_version)
     try:
-        posted = store.post(run_id, message)
+        posted = store.post(run_id, message, etag)
     except RunNotFound:
         raise RunNotFound(run_id, place(store.url, store.namespace)) from None
     if posted is Posted.REFUSED:
@@ -100,10 +111,11 @@ def answer(
     *,
     actor: str,
     expected_number: int | None = None,
+    expected_version: str | None = None,
 ) -> Answered:
     """Answer a question of a run; kept, if it is not asked yet."""
     check_actor(actor)
-    row, question = _open(store, run_id, name)
+    row, question, etag = _open(store, run_id, name, expected_version)
     if question is not None and question.kind == "approval":
         raise UsageError(
             f"{name} of run {run_id!r} asks for an approval, not for an answer; approve it: "
@@ -111,7 +123,7 @@ def answer(
         )
     _check_fits(run_id, name, value, question)
     body = b'{"value":%b}' % codec.encode(masked_value(value, name), f"the answer to {name!r}")
-    return _post(store, row, name, question, body, actor, expected_number, "answered")
+    return _post(store, row, name, question, body, actor, expected_number, etag, "answered")
 
 
 def reject(
@@ -122,13 +134,14 @@ def reject(
     actor: str,
     reason: str = "",
     expected_number: int | None = None,
+    expected_version: str | None = None,
 ) -> Answered:
     """Reject what a run asks: the flow gets `Rejected`. The name is that of a question, or the step
     of an approval."""
     check_actor(actor)
-    row, question = _open(store, run_id, name)
+    row, question, etag = _open(store, run_id, name, expected_version)
     body = msgspec.json.encode({"refused": reason})
-    return _post(store, row, name, question, body, actor, expected_number, "refused")
+    return _post(store, row, name, question, body, actor, expected_number, etag, "refused")
 
 
 def approve(
@@ -139,11 +152,13 @@ def approve(
     actor: str,
     digest: str | None = None,
     expected_number: int | None = None,
+    expected_version: str | None = None,
 ) -> Answered:
     """Approve one call of an effect, with the arguments that are stored now; with `digest`, only if
     they are those that were shown."""
     check_actor(actor)
-    row, question = _open(store, run_id, APPROVE + step.removeprefix(APPROVE))
+    name = APPROVE + step.removeprefix(APPROVE)
+    row, question, etag = _open(store, run_id, name, expected_version)
     if question is None:
         raise _nothing_to_approve(store, row, step)
     said: dict[str, Any] = msgspec.json.decode(question.body)
@@ -155,11 +170,15 @@ def approve(
         )
     grant = {"digest": said["digest"], "generation": said["generation"]}
     body = msgspec.json.encode({"approved": grant})
-    return _post(store, row, step, question, body, actor, expected_number, "given")
+    return _post(store, row, step, question, body, actor, expected_number, etag, "given")
 
 
-def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None]:
+def _open(
+    store: Store, run_id: str, name: str, expected_version: str | None
+) -> tuple[RunRow, Question | None, str | None]:
+    """Return a run, its open question of this name, and the etag that the answer requires."""
     row = existing_row(store, run_id)
+    etag = checked_etag(store, row, expected_version)
     if row.status in ENDED:
         given = _last_answer(store, row, name) or _last_answer(store, row, APPROVE + name)
         if given is not None:
@@ -170,7 +189,7 @@ def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None
     question = asked.get(name) or asked.get(APPROVE + name)
     if question is None:
         check_label("the name of a question", name)
-    return row, question
+    return row, question, etag
 
 
 def _nothing_to_approve(store: Store, row: RunRow, step: str) -> Exception:
@@ -211,6 +230,7 @@ def _post(
     body: bytes,
     actor: str,
     number: int | None,
+    etag: str | None,
     done: str,
 ) -> Answered:
     known = name if question is None else question.name
@@ -224,7 +244,7 @@ def _post(
     if number is not None and number != now:
         raise StaleView(row.run_id)
     message = Message(answer_id(known, now), ANSWER + known, actor, store.now_us(), body)
-    posted = store.post(row.run_id, message)
+    posted = store.post(row.run_id, message, etag)
     if posted is Posted.REFUSED:
         raise _refused(store, row.run_id, f"an answer to {shown}")
     if posted is Posted.DUPLICATE:

@@ -42,6 +42,7 @@ from holdfast._operator.act import cancellation
 from holdfast._operator.read.answer_schema import misfit, type_in_words
 from holdfast._operator.read.run_views import fold, may_be_taken
 from holdfast._stores.contract import Committed, Fenced, Posted, Store
+from holdfast._stores.expected_version import checked_etag
 from holdfast._stores.lookups import existing_row
 from holdfast._stores.readable_values import Reader
 from holdfast.errors import RunBusy, StaleView, UsageError
@@ -52,12 +53,21 @@ Decision = Done[Any] | NotDone | Failed
 # -- settling ----------------------------------------------------------------------------------
 
 
-def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: str) -> Answer:
+def settle(
+    store: Store,
+    run_id: str,
+    step: str,
+    decision: Decision,
+    *,
+    actor: str,
+    expected_version: str | None = None,
+) -> Answer:
     """Settle an effect that is in doubt: it happened, it did not, or it is given up."""
     check_actor(actor)
     kind, _ = _kind_and_reason(decision)
     for _ in range(TRIES):
         row = existing_row(store, run_id)
+        etag = checked_etag(store, row, expected_version)
         past = fold(store, row)
         key = _key_it_waits_for(store, row, past, step)
         if key is not None:
@@ -66,7 +76,7 @@ def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: s
         if isinstance(store.append([write])[0], Committed):
             return _cancelled_now(store, past, _settled(store, write, step, kind, actor))
         if _is_at_work(store, row):
-            return _post_settle(store, row, past, step, decision, actor)
+            return _post_settle(store, row, past, step, decision, actor, etag)
     raise StaleView(run_id)
 
 
@@ -150,7 +160,13 @@ def _settled(store: Store, write: Write, step: str, kind: str, actor: str) -> An
 
 
 def _post_settle(
-    store: Store, row: RunRow, past: History, step: str, decision: Decision, actor: str
+    store: Store,
+    row: RunRow,
+    past: History,
+    step: str,
+    decision: Decision,
+    actor: str,
+    etag: str | None,
 ) -> Answer:
     """Leave the decision to the live process that has the run."""
     record = find_doubt(past, step, alive=True)
@@ -169,7 +185,7 @@ def _post_settle(
     )
     owner = store.owner_name(row.owner)
     did = f"the decision on {step} is handed to {owner}, which has run {row.run_id!r}"
-    if store.post(row.run_id, message) is Posted.DUPLICATE:
+    if store.post(row.run_id, message, etag) is Posted.DUPLICATE:
         did = f"{owner}, which has run {row.run_id!r}, has a decision on {step} already"
     return Answer(row.run_id, row.flow, str(row.status), did, recorded=False, goes_on=False)
 
@@ -288,12 +304,14 @@ def resume(
     confirm: bool = False,
     drift: str | None = None,
     again: bool = False,
+    expected_version: str | None = None,
 ) -> Answer:
     """Take up a run that failed or is held; `drift` is "keep" or "redo", for one that is held for
     what changed outside; `again` is only for one that is held as diverged, see `resume_drafts`."""
     check_actor(actor)
     for _ in range(TRIES):
         row = existing_row(store, run_id)
+        checked_etag(store, row, expected_version)
         past = fold(store, row)
         drafts, changes = resume_drafts(
             past,

@@ -26,6 +26,7 @@ from holdfast._features.rollback.operator import preview_of, unconfirmed
 from holdfast._operator.act import cancellation, run_decisions
 from holdfast._operator.read.run_views import fold
 from holdfast._stores.contract import Committed, Posted, Store
+from holdfast._stores.expected_version import checked_etag
 from holdfast._stores.families import open_children
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import StaleView, UsageError
@@ -46,6 +47,7 @@ def rollback(
     to: str | None = None,
     confirm: bool = False,
     wait_s: float = PATIENCE_S,
+    expected_version: str | None = None,
 ) -> Answer:
     """Ask for a run to be rolled back: all of it, or what came after the step `to`."""
     action_result.check_actor(actor)
@@ -54,10 +56,13 @@ def rollback(
     deadline_s = time.monotonic() + wait_s
     for _ in range(TRIES):
         row = existing_row(store, run_id)
+        etag = checked_etag(store, row, expected_version)
         past = fold(store, row)
         if posted and (past.rollback is not None or row.status is Status.ROLLED_BACK):
             return told_now(store, run_id)
-        known = _is_known(store, row, past, to, actor, confirm=confirm)
+        known = _is_known(
+            store, row, past, to, actor, confirm=confirm, expected_version=expected_version
+        )
         if known is not None:
             return known
         write = _request(store, row, past, Wanted(actor, reason, to), confirm=confirm)
@@ -69,8 +74,9 @@ def rollback(
             did = f"run {run_id!r} is to be rolled back{_down_to(to)}"
             return _answer(write.lease.row, "; ".join([did, *left]))
         # Somebody has it, or had it meanwhile: the next who claims it finds the message first.
-        if not posted and not _post(store, row, write, posted):
+        if not posted and not _post(store, row, write, posted, etag):
             continue
+        expected_version = None  # This request itself changes the run.
         if _has_owner(store, row) and not _heard(store, row, deadline_s):
             return _handed_over(store, row)
     if posted:
@@ -79,7 +85,14 @@ def rollback(
 
 
 def _is_known(
-    store: Store, row: RunRow, past: History, to: str | None, actor: str, *, confirm: bool
+    store: Store,
+    row: RunRow,
+    past: History,
+    to: str | None,
+    actor: str,
+    *,
+    confirm: bool,
+    expected_version: str | None,
 ) -> Answer | None:
     """Answer for a run that is rolled back already, or on the way; None if it is to be asked for."""
     if row.status is Status.ROLLED_BACK:
@@ -96,7 +109,9 @@ def _is_known(
     if row.status is Status.HELD and confirm:
         return None
     if row.status is Status.FAILED:  # One of its undos gave up: that is tried again.
-        return run_decisions.resume(store, row.run_id, actor=actor, confirm=confirm)
+        return run_decisions.resume(
+            store, row.run_id, actor=actor, confirm=confirm, expected_version=expected_version
+        )
     return _answer(row, f"run {row.run_id!r} is being rolled back{_down_to(to)} already")
 
 
@@ -120,7 +135,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
 # -- a live process has the run ----------------------------------------------------------------
 
 
-def _post(store: Store, row: RunRow, write: Write, posted: list[str]) -> bool:
+def _post(store: Store, row: RunRow, write: Write, posted: list[str], etag: str | None) -> bool:
     """Leave the request to the live process that has the run; False if it has just ended."""
     message_id = f"rollback:{uuid.uuid4().hex}"
     body = write.drafts[-1].body
@@ -128,7 +143,7 @@ def _post(store: Store, row: RunRow, write: Write, posted: list[str]) -> bool:
     message = Message(
         message_id, "rollback", wanted.actor, store.now_us(), msgspec.json.encode(wanted)
     )
-    if store.post(row.run_id, message) is Posted.REFUSED:
+    if store.post(row.run_id, message, etag) is Posted.REFUSED:
         return False
     posted.append(message_id)
     return True
