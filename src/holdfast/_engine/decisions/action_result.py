@@ -8,31 +8,31 @@ from holdfast._engine.values.durations import is_seconds
 from holdfast.errors import ConfirmationRequired, UsageError
 
 TRIES = 5
-"""How often a decision is taken anew on a run that changed meanwhile, before the actor is asked."""
+"""How often a decision is tried again on a run that changed meanwhile, before it is refused."""
 
 
 ACTOR_MAX_CHARS = 200
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The effect of a decision, and the next step of its run."""
+    """The result of a decision, and what happens next."""
 
     run_id: str
     flow: str
     status: str
     did: str
     recorded: bool
-    """False: it is in the inbox of the process that has the run, or there was nothing to do."""
+    """False: the decision is in the inbox of the run's owner, or there was nothing to do."""
     goes_on: bool
     """Whether the run waits for a process that has its flow."""
     freed: tuple[str, ...] = ()
     """Other runs that waited for this."""
     effects: tuple[str, ...] = ()
-    """Recorded effects that a person should know of."""
+    """Recorded effects that the actor should know of."""
 
 
 def check_actor(actor: object) -> None:
-    """Refuse a decision that nobody made, and a name that cannot be stored."""
+    """Refuse a decision without an actor, and a name that cannot be stored."""
     if (
         not isinstance(actor, str)
         or not actor.strip()
@@ -50,13 +50,13 @@ def confirmed_by(error: ConfirmationRequired, *ways: str) -> ConfirmationRequire
 
 
 def check_wait(action: str, wait_s: object) -> None:
-    """Refuse a time to wait that is none."""
+    """Refuse a waiting time that is not a number of seconds."""
     if not is_seconds(wait_s):
         raise UsageError(f"{action}(wait_s={wait_s!r:.80}): wait_s is seconds, 0 or more")
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text has no lone surrogates."""
+    """Return whether a string has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
 """The budgets of runs as operators see them: the view, why one holds a run, and new limits.
 
 A decision on limits is recorded first, then the account is changed, then the runs that were held for it
-are freed. A process that dies in between has raised nothing that is not recorded, and the same command
-once more does the rest.
+are freed. If the process dies in between, each change that it made is recorded, and the same command
+does the rest.
 """
 
 from __future__ import annotations
@@ -238,8 +238,8 @@ def _cause(store: Store, account: Account, together: Sequence[HeldRun]) -> tuple
 def set_budget(
     store: Store, run_id: str, budget: Budget, *, actor: str, expected_version: str | None = None
 ) -> Answer:
-    """Set new limits of the budget that a run spends from; those that are not given stay. Runs that
-    were held for it go on."""
+    """Set new limits of the budget that a run spends from; a limit that is not given stays. Runs that
+    were held for the budget are released."""
     check_actor(actor)
     if not isinstance(budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"set_budget(…, budget={budget!r:.80}): a holdfast.Budget(usd=…, …)")
@@ -268,7 +268,7 @@ def set_budget(
 
 
 def _account(store: Store, row: RunRow) -> Account:
-    """Return the account that a run spends from; one that has not begun yet has not opened it."""
+    """Return the account that a run spends from; a run that has not begun has no account yet."""
     account = account_of(store, row)
     if account is not None:
         return account
@@ -283,7 +283,7 @@ def _account(store: Store, row: RunRow) -> Account:
 
 
 def _check(store: Store, row: RunRow, account: Account) -> None:
-    """Refuse limits that are below what is spent, and a run that has ended."""
+    """Refuse limits below the amount spent, and a run that has ended."""
     if row.status in FINAL:
         raise RunEnded(row.run_id, row.status, "a budget", "that is final; it spends nothing")
     for name, limit, spent in (
@@ -312,15 +312,15 @@ def _record(
     actor: str,
     expected_version: str | None,
 ) -> None:
-    """Write the decision into the journal of the run whose budget it is; if a live process has that
-    run, it does so."""
+    """Write the decision into the journal of the run that has the budget. If a live process owns that
+    run, leave the decision in its inbox."""
     facts = {"actor": actor, "to": limits, "before": _account_facts(before)}
     for _ in range(TRIES):
         row = existing_row(store, before.root)
         etag = checked_etag(store, row, expected_version)
         _refuse_moved(store, row)
         if row.status in FINAL:
-            return  # Those that it started are still at work; their journals have the release.
+            return  # Its children are still at work; their journals record the release.
         at_us = store.now_us()
         entry = draft(Kind.BUDGET_SET, at_us, facts)
         write = Write(Lease(row, acting=True), [entry])
@@ -352,7 +352,7 @@ def _account_facts(account: Account) -> dict[str, int]:
 
 
 def _held(store: Store, account: Account) -> Iterator[RunRow]:
-    """Yield the runs that are held because this account had not enough."""
+    """Yield the runs that are held because this account is exhausted."""
     query = Query(status=[Status.HELD], held_reason=HeldReason.BUDGET.value, limit=PAGE)
     while True:
         rows = store.list(query)

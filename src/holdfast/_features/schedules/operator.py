@@ -20,7 +20,7 @@ from holdfast.errors import NotFound
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
-    """A schedule as it stands. Times are those of its time zone."""
+    """The state of a schedule. Times are those of its time zone."""
 
     name: str
     flow: str
@@ -31,11 +31,11 @@ class ScheduleView(msgspec.Struct, frozen=True):
     input: dict[str, str]
     paused: bool
     next_at: dt.datetime | None
-    """None if it is paused, or has no tick any more."""
+    """None if it is paused, or has no further tick."""
     last_run_id: str | None
     last_status: str | None
     last_at: dt.datetime | None
-    """When the last run was started."""
+    """The start of the last run."""
 
 
 def schedules(store: Store) -> list[ScheduleView]:
@@ -67,8 +67,8 @@ def _view(store: Store, row: ScheduleRow) -> ScheduleView:
 
 
 def set_schedule(store: Store, name: str, *, paused: bool, actor: str) -> ScheduleView:
-    """Pause a schedule, or let it go on: with which of the ticks since then, its catch-up says. Who
-    did it is kept."""
+    """Pause or resume a schedule; its catch-up decides about missed ticks. The audit log has the
+    actor."""
     recorded = False
     while True:
         rows = {row.name: row for row in store.schedules()}
@@ -78,8 +78,8 @@ def set_schedule(store: Store, name: str, *, paused: bool, actor: str) -> Schedu
         row = rows[name]
         if row.paused == paused:
             return _view(store, row)
-        # A worker that has read the row as it was must not write it back: its cursor is no longer
-        # the same. No tick stands within a microsecond behind another.
+        # A worker that has read the old row must not write it back, so the cursor changes. No two
+        # ticks are a microsecond apart.
         changed = msgspec.structs.replace(row, paused=paused, cursor_us=row.cursor_us + 1)
         if not recorded:
             audit_log.record(store, actor, f"schedule {name}", "paused" if paused else "resumed")

@@ -32,9 +32,9 @@ from holdfast.errors import RunHeld, StaleView
 
 TRIES = 20
 PATIENCE_S = 10.0
-"""How long an actor waits for the process that has the run, if nothing else is said."""
+"""How long an actor waits for the run's owner by default."""
 LOOK_S = 0.2
-"""How often it looks, where a store does not say that something changed."""
+"""The interval between looks at a store that does not notify of changes."""
 
 
 def cancel(
@@ -66,8 +66,8 @@ def pause(
 class _Request:
     """One request to stop a run, until it is carried out or the time is over.
 
-    Whoever can write does: the process that has the run, when it gives it back, or this one, if
-    nobody has it (any more). The entry takes the message, so it is carried out once.
+    The run's owner carries it out when it releases the run; without an owner, this process does. The
+    entry takes the message, so the request is carried out once.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class _Request:
             write, children = self._write(row, history)
             if isinstance(self.store.append([write])[0], Committed):
                 return self._done(write.lease.row, children)
-            # Somebody has it, or had it meanwhile: the next who claims it finds the message first.
+            # The run has an owner, or had one meanwhile: the next owner finds the message first.
             self._post(etag)
             if _has_owner(self.store, self.run_id):
                 left_s = deadline_s - time.monotonic()
@@ -112,7 +112,7 @@ class _Request:
                     return self._not_yet()
                 self.store.wait_for_change(min(LOOK_S, left_s))
             else:
-                tries += 1  # It changed hands meanwhile: look again.
+                tries += 1  # The owner changed meanwhile: look again.
                 if tries > TRIES:
                     if self.posted is not None:
                         return self._not_yet()
@@ -156,9 +156,9 @@ class _Request:
         return None
 
     def _taken_since(self, row: RunRow) -> Stopped:
-        """Explain what became of a pause whose message was taken, of a run that is not paused (any more).
-        Only the entry of this pause says that the run was paused: one that was held or ended first
-        takes the message without it."""
+        """Return the result of a pause whose message was taken, for a run that is not paused now. Only the
+        entry of this pause proves that the run was paused: a run that was held or ended first takes the
+        message without that entry."""
         if row.status in ENDED:
             return Stopped(self.run_id, row.status, "finished", f"it is {row.status}")
         past = fold(self.store, row)
@@ -194,7 +194,7 @@ class _Request:
         return all(it.message_id != self.posted for it in self.store.inbox(row.run_no))
 
     def _post(self, etag: str | None) -> None:
-        """Leave it to the run's owner, or to the next that claims it."""
+        """Leave the request to the run's owner, or to the next process that claims the run."""
         if self.posted is None:
             name = f"{self.kind}:{uuid.uuid4().hex}"
             at_us = self.store.now_us()

@@ -1,7 +1,7 @@
 """Fork a run, the time travel of an operator: start a new run from any step of an existing one.
 
-    fork  ─► plan_fork   read the old run, cut it before the step, encode the values given instead;
-              │          stop if effects would be executed again and nobody confirmed it
+    fork  ─► plan_fork   read the old run, cut it before the step, encode the replacement values;
+              │          stop if effects would be executed again without confirmation
               └────► make        one transaction: run_started, run_forked, and the new chunks
 
 The old run is only read, and may have any status; of a running one, the committed journal so far
@@ -54,27 +54,26 @@ class Fork(msgspec.Struct, frozen=True):
     states: tuple[str, ...] = ()
     """Turns of loops whose states came along: they stand for all turns before them."""
     differences: tuple[str, ...] = ()
-    """What it was given otherwise."""
+    """The values that were replaced."""
     repeats: tuple[str, ...] = ()
     """Effects of the other run that it may execute again, under new keys."""
     created: bool = True
     """False: the same fork was made before."""
     input_checked: bool | None = None
-    """Whether an input that was given as JSON was checked against the flow's annotations; null if
-    none was given."""
+    """Whether an input in JSON was checked against the flow's annotations; null without an input."""
 
 
 class ForkPreview(msgspec.Struct, frozen=True):
-    """What a fork would be, and which effects it may repeat."""
+    """A fork before it is made, and the effects that it may repeat."""
 
     origin: str
     """The run that it would come from."""
     before: str
     """The first call that would be the fork's own."""
     differences: tuple[str, ...]
-    """What would be given otherwise: input, state or results."""
+    """The values that would be replaced: input, state or results."""
     effects: tuple[fork_history.Repeated, ...]
-    """Effects of the other run that it may execute again, under new keys; they have to be confirmed."""
+    """Effects of the other run that it may execute again, under new keys; they must be confirmed."""
 
 
 class Plan(msgspec.Struct):
@@ -88,7 +87,7 @@ class Plan(msgspec.Struct):
 
 
 def preview(planned: Plan) -> ForkPreview:
-    """Return what a fork would be, without making it."""
+    """Return the preview of a planned fork."""
     return ForkPreview(
         origin=planned.origin.run_id,
         before=planned.facts.before,
@@ -206,14 +205,14 @@ def preview_fork(
     results: Mapping[str, Any] | None = None,
     actor: str,
 ) -> ForkPreview:
-    """Return what a fork from before a step would repeat, without making it."""
+    """Return the effects that a fork from before a step would repeat, without making it."""
     planned = plan_fork(store, run_id, new_run_id, before=before, results=results, actor=actor)
     return preview(planned)
 
 
 def make(store: Store, planned: Plan) -> Fork:
-    """Write a fork; the same one again is the one that is there. A run that was deleted meanwhile is
-    noticed by the transaction itself."""
+    """Write a fork; the same fork again returns the existing one. The transaction itself refuses an
+    origin that was deleted meanwhile."""
     started = store.start(planned.new, None)
     row, told = started.row, planned.facts
     if row.deleted_us is not None:
@@ -256,7 +255,7 @@ def _check_here(cut: Cut) -> None:
 
 
 def not_confirmed(planned: Plan) -> ConfirmationRequired:
-    """Return the error that lists the effects which a fork would repeat, and says how to go on."""
+    """Return the error that lists the effects which a fork would repeat, and the ways to confirm."""
     run_id, new_run_id = planned.origin.run_id, planned.new.run_id
     arguments = [run_id, new_run_id, "--before", planned.facts.before]
     ways = ["store.fork(…, confirm=True)"]
@@ -273,13 +272,13 @@ def not_confirmed(planned: Plan) -> ConfirmationRequired:
     )
 
 
-# -- what is given otherwise -------------------------------------------------------------------
+# -- replacement values ------------------------------------------------------------------------
 
 
 class _Given:
-    """Encodes what somebody gives a fork, in the space of values that it shares with its origin.
+    """Encodes the replacement values of a fork, in the space of values that it shares with its origin.
 
-    What stands there already is read first, so that it is found again and not stored twice.
+    The recorded value is read first, so that equal parts are found and not stored twice.
     """
 
     def __init__(self, cut: Cut, values: LenientValues) -> None:
@@ -291,7 +290,7 @@ class _Given:
         self._digests: list[Any] = []
 
     def digest(self, input_digest: bytes) -> str:
-        """Return a digest of all that was given."""
+        """Return a digest of all replacement values."""
         return self.values.digest([input_digest, *self._digests]).hex()
 
     def input(self, row: RunRow, changed: Mapping[str, Any] | None) -> tuple[bytes, bytes]:

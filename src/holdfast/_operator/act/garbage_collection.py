@@ -1,4 +1,4 @@
-"""Garbage collection: remove runs whose retention has ended; report what was removed and what stayed."""
+"""Garbage collection: remove runs whose retention has ended; report the runs removed and those left."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast._stores.contract import Progress, Store, no_progress
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What a collection did, or would do."""
+    """The result of a collection, or of its dry run."""
 
     removed: list[Swept]
     left: list[Swept]
-    """Runs that were meant and stay, each with why."""
+    """Matching runs that stay, each with the reason."""
     dry_run: bool
     beside: int = 0
-    """Old values of memories, and what dead processes left, that went too."""
+    """How many old values of memories, and leftovers of dead processes, were removed too."""
     measures: int = 0
-    """Old measures that went too."""
+    """How many old measures were removed too."""
 
 
 def collect(
@@ -37,7 +37,7 @@ def collect(
     trends_retention: Duration | None = None,
     progress: Progress = no_progress,
 ) -> Collected:
-    """Remove runs that have ended and had their time; each id is kept, and not given again."""
+    """Remove ended runs whose retention is over; their ids are kept, and not given again."""
     older_than_us = (
         None if older_than is None else durations.micros(older_than, "prune(older_than=…)")
     )

@@ -1,7 +1,7 @@
 """Messages of people and programs to runs: answers, approvals, rejections, and signals (a webhook, say).
 
 An answer is a message whose id is made of the run and of the name and number of the question. The first
-one that is committed is the answer; a later one is refused and reports who gave the first.
+one that is committed is the answer; a later one is refused, with the actor of the first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.errors import AnswerConflict, RunEnded, RunHeld, RunNotFound, Stal
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What became of a signal."""
+    """The result of sending a signal."""
 
     run_id: str
     name: str
@@ -82,7 +82,7 @@ def _refused(store: Store, run_id: str, what: str) -> Exception:
 
 
 def is_kept(store: Store, row: RunRow, name: str) -> bool:
-    """Return whether a signal of this name is there that the run has not taken yet."""
+    """Return whether the run has a signal of this name that it has not taken yet."""
     return any(message.kind == SIGNAL + name for message in store.inbox(row.run_no))
 
 
@@ -136,8 +136,8 @@ def reject(
     expected_number: int | None = None,
     expected_version: str | None = None,
 ) -> Answered:
-    """Reject what a run asks: the flow gets `Rejected`. The name is that of a question, or the step
-    of an approval."""
+    """Reject a question or an approval: the flow gets `Rejected`. The name is that of the question, or
+    the step of the approval."""
     check_actor(actor)
     row, question, etag = _open(store, run_id, name, expected_version)
     body = msgspec.json.encode({"refused": reason})
@@ -155,7 +155,7 @@ def approve(
     expected_version: str | None = None,
 ) -> Answered:
     """Approve one call of an effect, with the arguments that are stored now; with `digest`, only if
-    they are those that were shown."""
+    it is theirs."""
     check_actor(actor)
     name = APPROVE + step.removeprefix(APPROVE)
     row, question, etag = _open(store, run_id, name, expected_version)
@@ -184,7 +184,7 @@ def _open(
         if given is not None:
             raise AnswerConflict(run_id, repr(name.removeprefix(APPROVE)), given.actor)
         raise RunEnded(run_id, row.status, f"an answer to {name.removeprefix(APPROVE)!r}")
-    refuse_moved(fold(store, row))  # Nothing is said to a run that is damaged, either.
+    refuse_moved(fold(store, row))  # `fold` raises for a damaged run, which takes no messages.
     asked = {question.name: question for question in store.questions(run_id, LISTED)}
     question = asked.get(name) or asked.get(APPROVE + name)
     if question is None:
@@ -216,7 +216,7 @@ def _check_fits(run_id: str, name: str, value: Any, question: Question | None) -
     try:
         plain = msgspec.to_builtins(value)
     except TypeError:
-        return  # The process that has the class tells.
+        return  # The process that has the class checks it.
     why = misfit(plain, said.get("choices"), said.get("schema"))
     if why is not None:
         raise UsageError(f"the answer does not fit what run {run_id!r} asks by {name!r}: {why}")
@@ -237,7 +237,7 @@ def _post(
     now = 1 if question is None else question.number
     shown = f"the approval of {name}" if known.startswith(APPROVE) else f"question {name!r}"
     if question is None or (number is not None and number < now):
-        # Nobody asks this now. What was answered before is not answered again by accident.
+        # The question is not open now. A question that has an answer takes no second one.
         given = _last_answer(store, row, known) or _last_answer(store, row, APPROVE + known)
         if given is not None:
             raise AnswerConflict(row.run_id, shown, given.actor)

@@ -19,7 +19,7 @@ PAGE = 500
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """What became of one run that was to be taken up again with others."""
+    """The result for one of the runs that are resumed together."""
 
     run_id: str
     did: str
@@ -27,7 +27,7 @@ class Resumed(msgspec.Struct, frozen=True):
 
 
 def set_limits(store: Store, limits: Limits, actor: str) -> None:
-    """Change what a queue allows, and keep who did it: what holds now has been recorded before."""
+    """Set the limits of a queue. The audit log has the actor before the limits hold."""
     allows = queue_views.limit_fields(limits)
     audit_log.record(store, actor, f"queue {limits.queue}", "set", **allows)
     store.set_limits(limits)
@@ -44,8 +44,8 @@ def set_paused(store: Store, queue: str, *, paused: bool, actor: str) -> None:
 
 
 class Many(msgspec.Struct, frozen=True):
-    """Which runs are taken up together: of a queue and a flow (None is any), "failed", "quarantined"
-    or "diverged". Diverged ones are replayed once more, unless the change of their code is accepted."""
+    """The runs to resume together: of a queue and a flow (None is any), "failed", "quarantined" or
+    "diverged". Diverged runs are replayed once more, unless the change of their code is accepted."""
 
     queue: str | None = None
     status: str = "failed"
@@ -53,7 +53,7 @@ class Many(msgspec.Struct, frozen=True):
     accept_change: bool = False
 
     def check(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse combinations that select no runs."""
         if self.status == "diverged" and self.flow is None:
             raise UsageError(
                 "diverged runs are resumed flow by flow: give the changed one as `flow`"
@@ -63,7 +63,7 @@ class Many(msgspec.Struct, frozen=True):
 
 
 def matching_runs(store: Store, many: Many) -> Iterator[RunRow]:
-    """Yield the runs that are meant, newest first."""
+    """Yield the matching runs, newest first."""
     many.check()
     query = Query(status=[Status.FAILED], queue=many.queue, flow=many.flow, limit=PAGE)
     if many.status != "failed":
@@ -77,8 +77,8 @@ def matching_runs(store: Store, many: Many) -> Iterator[RunRow]:
 
 
 def resume_all(store: Store, many: Many, actor: str) -> Iterator[Resumed]:
-    """Take up again all that are meant; the error of one (an effect that may have happened wants a
-    person) does not stop the others."""
+    """Resume all matching runs; the error of one (such as an effect in doubt) does not stop the
+    others."""
     again = many.status == "diverged"
     for row in matching_runs(store, many):
         try:

@@ -1,9 +1,10 @@
 """Settle an effect in doubt, and resume a run. Each decision is an entry with its actor, written in
 one transaction.
 
-An actor has a run for that transaction only (`Lease.acting`): the write succeeds if nobody alive owns
-the run and it is as it was read. If a live process owns it, the decision goes into the run's inbox,
-and that process makes the entry of it. Nothing is executed here: a process that has the flow does.
+An actor owns a run for that transaction only (`Lease.acting`): the write succeeds if no live process
+owns the run and the run is unchanged since it was read. If a live process owns it, the decision goes
+into the run's inbox, and that process writes the entry. Nothing is executed here: a process that has the
+flow executes the run.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def settle(
 
 
 def _cancelled_now(store: Store, past: History, answer: Answer) -> Answer:
-    """A run that was to be cancelled when its doubts are settled is cancelled now."""
+    """Cancel a run for which a cancel waits until its doubts are settled."""
     who = control.requested(past)
     if who is None or not answer.goes_on:
         return answer
@@ -93,7 +94,7 @@ def _cancelled_now(store: Store, past: History, answer: Answer) -> Answer:
 def _settling(
     store: Store, row: RunRow, past: History, step: str, decision: Decision, actor: str
 ) -> Write:
-    """Return the write that settles a doubt of a run that nobody alive owns."""
+    """Return the write that settles a doubt of a run without a live owner."""
     kind, reason = _kind_and_reason(decision)
     _check_fits(past, step, decision)
     at_us = store.now_us()
@@ -114,8 +115,8 @@ def _settling(
 
 
 def _check_fits(past: History, step: str, decision: Decision) -> None:
-    """Refuse a result that the effect does not return, if the entry of its doubt says what it does.
-    Values of classes are left to the process that has the flow."""
+    """Refuse a result that does not fit the effect's return type, if the entry of the doubt has its
+    schema. The process that has the flow checks values of classes."""
     record = past.records.get(step)
     if not isinstance(decision, Done) or record is None or record.doubt is None:
         return
@@ -144,7 +145,7 @@ def _settled(store: Store, write: Write, step: str, kind: str, actor: str) -> An
     row = write.lease.row
     freed: list[str] = []
     for change in write.of(SetKey):
-        # A key that was given up is still in doubt: who waits for it has a decision of his own.
+        # A key that was given up is still in doubt: each run that waits for it is settled by itself.
         if change.state != "in_doubt":
             freed += _free_waiting(store, change.effect, change.key, actor)
     said = {"done": "done", "not_done": "not done", "failed": "given up"}[kind]
@@ -168,7 +169,7 @@ def _post_settle(
     actor: str,
     etag: str | None,
 ) -> Answer:
-    """Leave the decision to the live process that has the run."""
+    """Leave the decision to the live owner of the run."""
     record = find_doubt(past, step, alive=True)
     kind, reason = _kind_and_reason(decision)
     _check_fits(past, step, decision)
@@ -206,7 +207,7 @@ def _key_it_waits_for(store: Store, row: RunRow, past: History, step: str) -> Ke
 def _settle_at_the_other(
     store: Store, row: RunRow, key: KeyState, decision: Decision, actor: str
 ) -> Answer:
-    """Settling one of two runs that share a key settles the one that has it, and frees both."""
+    """Settle the run that has a key which two runs share, and release both."""
     if key.state in OPEN_KEYS and not _gave_up(store, key):
         return settle(store, key.run_id, key.step, decision, actor=actor)
     if key.state in OPEN_KEYS:
@@ -225,7 +226,7 @@ def _settle_at_the_other(
 
 
 def _gave_up(store: Store, key: KeyState) -> bool:
-    """Return whether the run that has the key has given the step up, its outcome unknown."""
+    """Return whether the run that has the key gave the step up with an unknown outcome."""
     other = existing_row(store, key.run_id)
     record = fold(store, other).records.get(key.step)
     return record is None or record.has_outcome
@@ -234,8 +235,8 @@ def _gave_up(store: Store, key: KeyState) -> bool:
 def _take_given_up_key(
     store: Store, row: RunRow, key: KeyState, decision: Decision, actor: str
 ) -> Answer:
-    """Let a waiting run have a key whose first run gave it up. That step's outcome is final, so the
-    entry stands in the run that goes on."""
+    """Give a waiting run a key whose first run gave it up. That step's outcome is final, so the entry is
+    written to the run that goes on."""
     if decision is not NOT_DONE:
         raise UsageError(
             f"run {key.run_id!r} gave {key.step} up, and that is final; its key {key.key!r} can only "
@@ -280,7 +281,7 @@ def _released(store: Store, actor: str, past: History) -> list[Draft]:
 
 
 def _act(store: Store, row: RunRow, decide: Callable[[History], list[Draft]]) -> bool:
-    """Write what is decided on the run as it is now; False if there is nothing to write."""
+    """Write the drafts that `decide` returns for the run as it is now; False if there are none."""
     for _ in range(TRIES):
         drafts = decide(fold(store, row))
         if not drafts:
@@ -289,10 +290,10 @@ def _act(store: Store, row: RunRow, decide: Callable[[History], list[Draft]]) ->
         if isinstance(store.append([write])[0], Committed):
             return True
         row = existing_row(store, row.run_id)
-    return False  # It moves by itself: whoever has it looks at the key again.
+    return False  # The run goes on by itself: its owner looks at the key again.
 
 
-# -- taking a run up again ---------------------------------------------------------------------
+# -- resuming ----------------------------------------------------------------------------------
 
 
 def resume(
@@ -306,8 +307,8 @@ def resume(
     again: bool = False,
     expected_version: str | None = None,
 ) -> Answer:
-    """Take up a run that failed or is held; `drift` is "keep" or "redo", for one that is held for
-    what changed outside; `again` is only for one that is held as diverged, see `resume_drafts`."""
+    """Resume a run that failed or is held; `drift` is "keep" or "redo", for a run that is held for
+    drift; `again` is only for a run that is held as diverged, see `resume_drafts`."""
     check_actor(actor)
     for _ in range(TRIES):
         row = existing_row(store, run_id)
@@ -336,8 +337,8 @@ def resume(
 
 
 def _pauses(store: Store, row: RunRow) -> list[Message]:
-    """Return what asked the run to pause and was not carried out before it failed or was held. Who
-    resumes it now decides after that."""
+    """Return the requests to pause that were not carried out before the run failed or was held. A resume
+    is a later decision, and overrides them."""
     return [it for it in store.inbox(row.run_no) if it.kind == control.PAUSE]
 
 
@@ -397,7 +398,7 @@ def _goes_on_already(store: Store, row: RunRow) -> Answer:
 
 
 def _is_at_work(store: Store, row: RunRow) -> bool:
-    """Return whether the owner that was seen still has the run. (A write of ours was refused: the store
-    could not prove it dead.)"""
+    """Return whether the owner that was read still owns the run. (A write of ours was refused: the store
+    could not prove the owner dead.)"""
     now = existing_row(store, row.run_id)
     return row.owner is not None and now.owner == row.owner

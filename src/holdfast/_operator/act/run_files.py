@@ -29,17 +29,17 @@ class Written(msgspec.Struct, frozen=True):
 
     path: str
     run_ids: list[str]
-    """The run, and those that belong to it."""
+    """The run, and the runs that belong to it."""
     size_bytes: int
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What came out of a file."""
+    """The result of an import."""
 
     run_id: str
     new: list[str]
     there: list[str]
-    """Runs that were here before, the same."""
+    """Runs that the store had already, unchanged."""
 
 
 def export(
@@ -68,7 +68,7 @@ def _with_progress(runs: Iterable[T], what: str, total: int, progress: Progress)
 
 
 def _with_all(store: Store, row: RunRow) -> list[RunRow]:
-    """Return a run and all that it refers to: what it was forked from first, children last."""
+    """Return a run and all runs that it refers to: the origin of a fork first, children last."""
     wanted: dict[str, RunRow] = {}
 
     def add(each: RunRow) -> None:
@@ -101,7 +101,7 @@ def import_runs(
     read: exports.Exported | None = None,
 ) -> Imported:
     """Read the runs of a file into a store, or those that were `read` before. All are checked before
-    the first is written, each is one transaction, and importing again goes on where it stopped."""
+    the first is written, each is one transaction, and a repeated import continues where it stopped."""
     lost = store.regression()
     if lost is not None:
         raise StoreLostData(
@@ -136,7 +136,7 @@ def _check(run: WholeRun) -> None:
 
 
 def _check_keys(run: WholeRun) -> None:
-    """Without the key of an effect that happened, it would be executed for the next run that asks."""
+    """Refuse a run without the key of an effect that happened: the next run with it would repeat it."""
     run_id = run.row.run_id
     past = History.fold(run_id, run.entries)
     missing = keys_of_done([*past.records.values(), *past.superseded]) - {it.key for it in run.keys}

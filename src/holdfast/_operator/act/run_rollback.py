@@ -33,7 +33,7 @@ from holdfast.errors import StaleView, UsageError
 
 TRIES = 20
 PATIENCE_S = 10.0
-"""How long an actor waits for the live process that has the run."""
+"""How long an actor waits for the live owner of the run."""
 
 # -- asking for it -----------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ def rollback(
     wait_s: float = PATIENCE_S,
     expected_version: str | None = None,
 ) -> Answer:
-    """Ask for a run to be rolled back: all of it, or what came after the step `to`."""
+    """Request the rollback of a run: of all effects, or of those after the step `to`."""
     action_result.check_actor(actor)
     action_result.check_wait("rollback", wait_s)
     posted: list[str] = []
@@ -94,7 +94,7 @@ def _is_known(
     confirm: bool,
     expected_version: str | None,
 ) -> Answer | None:
-    """Answer for a run that is rolled back already, or on the way; None if it is to be asked for."""
+    """Return the answer for a run that is or is being rolled back; None if it has to be requested."""
     if row.status is Status.ROLLED_BACK:
         return _answer(row, f"run {row.run_id!r} was rolled back before", recorded=False)
     refuse_moved(past)
@@ -126,7 +126,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     drafts.append(core.requested(past, wanted, at_us))
     changes = {"waiting_on": None, "wake_us": None, "heard": None}
     lease = Lease(row, acting=True)
-    # What it started must not go on doing what is being taken back.
+    # Its children must not repeat effects that are being undone.
     stopped = control.started_after(past, wanted.to, open_children(store, row.run_id))
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
     return Write(lease, drafts, row=changes, changes=[*keys, *posts, *RUN_ENDS])
@@ -136,7 +136,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
 
 
 def _post(store: Store, row: RunRow, write: Write, posted: list[str], etag: str | None) -> bool:
-    """Leave the request to the live process that has the run; False if it has just ended."""
+    """Leave the request to the live owner of the run; False if the run has just ended."""
     message_id = f"rollback:{uuid.uuid4().hex}"
     body = write.drafts[-1].body
     wanted = msgspec.json.decode(body, type=Wanted)
@@ -150,7 +150,7 @@ def _post(store: Store, row: RunRow, write: Write, posted: list[str], etag: str 
 
 
 def _heard(store: Store, row: RunRow, deadline_s: float) -> bool:
-    """Wait until the process has taken the request in, or has given the run back."""
+    """Wait until the owner has recorded the request, or has released the run."""
     while time.monotonic() < deadline_s:
         now = existing_row(store, row.run_id)
         if now.owner != row.owner or now.status is Status.ROLLED_BACK:
@@ -187,7 +187,7 @@ def _down_to(to: str | None) -> str:
 
 
 def told_now(store: Store, run_id: str) -> Answer:
-    """Return the answer as it stands when a process has taken the request in."""
+    """Return the state of a rollback that a process has begun."""
     row = existing_row(store, run_id)
     did = f"run {row.run_id!r} is being rolled back"
     if row.status is Status.ROLLED_BACK:

@@ -1,7 +1,7 @@
 """Copy runs from one store to another, with their chains: `holdfast store move`.
 
-What moves must not go on in both stores, whatever happens on the way. So for each run that is not
-over, in this order:
+A moved run must not go on in both stores, whatever happens on the way. So for each run that has not
+ended, in this order:
 
     1  source   held, as moved to the target; the entry keeps the row as it was before     commit
     2  target   written whole, in the state of before that entry                            commit
@@ -9,7 +9,7 @@ over, in this order:
 
 Killed after 1, the run is held in the source and the next copy finds it there and goes on with 2.
 Killed after 2, the next copy finds it in the target and compares. Nobody executes it in the source
-after 1, or in the target before 2. A run that is over keeps its state in 1: its row is marked, since it
+after 1, or in the target before 2. A run that has ended keeps its state in 1: its row is marked, since it
 could be rolled back.
 
 The way back is a person's decision: `holdfast resume RUN_ID --confirm` in the source.
@@ -37,11 +37,11 @@ from holdfast.errors import Corrupt, RunConflict, RunDeleted, StoreError, StoreL
 
 PAGE = 500
 TRIES = 5
-"""How often a run that moves meanwhile is looked at again before it counts as busy."""
+"""How often a run that changes meanwhile is read again before it counts as busy."""
 
 
 class Fate(StrEnum):
-    """What became of a run."""
+    """The fate of a run in a move."""
 
     MOVED = "moved"
     THERE = "there already"
@@ -54,7 +54,7 @@ class Fate(StrEnum):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """One run, and what became of it."""
+    """One run, and its fate."""
 
     run_id: str
     fate: Fate
@@ -62,7 +62,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 def check(source: Store, target: Store) -> None:
-    """Refuse what cannot be right: a copy onto itself, or with commits missing."""
+    """Refuse a move of a store onto itself, and a store that lost commits."""
     if (source.store_id, source.namespace) == (target.store_id, target.namespace):
         raise UsageError(f"{source.url} and {target.url} are the same store")
     for store in (source, target):
@@ -86,7 +86,7 @@ def run_ids(source: Store) -> list[str]:
 def move_runs(
     source: Store, target: Store, wanted: Iterable[str], *, actor: str, dry_run: bool = False
 ) -> Iterator[Moved]:
-    """Move runs one after the other, and say of each what became of it."""
+    """Move runs one after the other, and yield the fate of each."""
     mover = _Mover(source, target, actor, dry_run=dry_run)
     later: list[str] = []
     for run_id in wanted:
@@ -96,7 +96,7 @@ def move_runs(
         else:
             yield moved
     while later:
-        # They wait for a key of another run, which may have been among those that came after.
+        # They wait for a key of another run, which may have come later in the list.
         left, later = later, []
         for run_id in left:
             moved = mover.move(run_id)
@@ -120,7 +120,7 @@ class _Mover:
         self._moved: set[str] = set()
 
     def move(self, run_id: str) -> Moved | None:
-        """Move a run; None means that one that it waits for has to go first."""
+        """Move a run; None means that another run, which it waits for, has to be moved first."""
         try:
             moved = self._move(run_id)
         except RunConflict as conflict:
@@ -219,14 +219,14 @@ class _Mover:
         return lacking is not None and not (self._dry_run and lacking in self._moved)
 
     def _deleted(self, run_id: str) -> Moved | None:
-        """Say of a run that was deleted in the source that there is nothing left to move."""
+        """Report that a run was deleted in the source, so that nothing is left to move."""
         row = self._source.get(run_id)
         if row is None or row.deleted_us is None:
             return None
         return Moved(run_id, Fate.DELETED, "it was deleted in the source")
 
     def stays(self, run_id: str) -> Moved:
-        """Say of a run that was not moved which one has to be moved first."""
+        """Report which run has to be moved before this one."""
         try:
             row = self._source.get(run_id)
             if row is not None and row.deleted_us is None:
@@ -252,11 +252,11 @@ class _Mover:
     # -- the two commits -----------------------------------------------------------------------
 
     def _hold(self, row: RunRow) -> RunRow | None:
-        """Hold a run in the source, so that nobody goes on with it there. Returns the row as it was
-        before, or None if the run has changed meanwhile."""
+        """Hold a run in the source, so that no process executes it there. Return the row from before, or
+        None if the run has changed meanwhile."""
         lease = Lease(row, acting=True)
         if row.owner is not None:
-            # What its dead owner left open has ended with it; nobody could tell that later.
+            # The calls of its dead owner ended with it; later no process could prove that.
             drafts, keys = doubts_of_the_dead(fold(self._source, row), self._source.now_us())
             write = Write(lease, drafts, changes=keys)
             if not isinstance(self._source.append([write])[0], Committed):
@@ -274,8 +274,8 @@ class _Mover:
         return before if isinstance(self._source.append([write])[0], Committed) else None
 
     def _marked(self, row: RunRow) -> bool:
-        """Have it in the source where else a run is that has ended, before it is there: rolled back
-        in both stores, its effects would be undone twice. False if it has changed meanwhile."""
+        """Record the target in the source row of an ended run, before the run is written there: rolled
+        back in both stores, its effects would be undone twice. False if it has changed meanwhile."""
         mark = f"{COPIED_TO}{display_url(self._target.url)} (namespace {self._target.namespace})"
         if self._dry_run or not may_be_undone_twice(row) or row.waiting_on == mark:
             return True
@@ -283,7 +283,7 @@ class _Mover:
         return isinstance(self._source.append([write])[0], Committed)
 
     def _write_marked(self, before: RunRow) -> Moved:
-        """Write a run that is marked; the target that has another one under its id has it not."""
+        """Write a marked run; a target with another run of its id does not get it."""
         try:
             return self._write(before)
         except RunConflict:
@@ -314,7 +314,7 @@ class _Mover:
         }
 
     def _write(self, before: RunRow) -> Moved:
-        """Write a run to the target, and compare what stands there with what was read here."""
+        """Write a run to the target, read it back and compare it with the run of the source."""
         whole = self._source.whole(before)
         if self._dry_run:
             known = self._target.get(before.run_id) is not None
@@ -331,7 +331,7 @@ class _Mover:
         return Moved(before.run_id, Fate.MOVED if new else Fate.THERE)
 
     def _hand_on_messages(self, here: WholeRun, there: WholeRun) -> None:
-        """Post what was said to the run in the source after it had been written to the target."""
+        """Post the messages that the run received in the source after it was written to the target."""
         known = {message.message_id for message, _ in there.messages}
         for message, taken in here.messages:
             if taken is None and message.message_id not in known:
@@ -356,13 +356,13 @@ def compare(here: WholeRun, there: WholeRun) -> None:
 
 
 def display_url(url: str) -> str:
-    """Return an address without the password in it, and without options."""
+    """Return an address without its password and options."""
     return url if url.startswith("sqlite") else shown(url).partition("?")[0]
 
 
 def missing_origin(source: Store, target: Store, row: RunRow) -> str | None:
-    """Return the run that a fork borrows from and that another store has not got, or not as it was
-    when the fork was made; None if there is no such run."""
+    """Return the run from which a fork borrows and which another store lacks, or has in an older state
+    than the fork needs; None if there is no such run."""
     of = lineage.origin_of(row)
     if of is None:
         return None
@@ -383,7 +383,7 @@ def missing_origin(source: Store, target: Store, row: RunRow) -> str | None:
 
 
 def copy_limits(source: Store, target: Store, *, dry_run: bool = False) -> Iterator[str]:
-    """Set the limits of queues in the target where it has none; yields the queues."""
+    """Set the limits of queues in the target where it has none; yield the queues."""
     known = {state.limits.queue: state.limits for state in target.queues()}
     for state in source.queues():
         limits, name = state.limits, state.limits.queue

@@ -249,7 +249,7 @@ export interface Fork {
   confirm?: boolean;
 }
 
-/** What a fork would be, and which effects it may repeat. */
+/** A fork before it is made, and the effects that it may repeat. */
 export interface ForkPreview {
   origin: string;
   before: string;
@@ -320,7 +320,7 @@ export interface Pending {
   held: Cause[];
 }
 
-/** One effect of a run, and what a rollback makes of it. */
+/** One effect of a run, and its fate in a rollback. */
 export interface PlannedUndo {
   step: string;
   fate: string;
@@ -430,7 +430,7 @@ export interface ResumePreviewTold {
   preview: ResumePreview;
 }
 
-/** What became of one run that was to be taken up again with others. */
+/** The result for one of the runs that are resumed together. */
 export interface Resumed {
   run_id: string;
   did: string;
@@ -564,7 +564,7 @@ export interface ScheduleTold {
   schedule: ScheduleView;
 }
 
-/** A schedule as it stands. Times are those of its time zone. */
+/** The state of a schedule. Times are those of its time zone. */
 export interface ScheduleView {
   name: string;
   flow: string;
