@@ -169,8 +169,8 @@ def _prune(session: Session, status: tuple[str, ...], yes: bool, **asked: Any) -
         plan = _collect(session, {**asked, "dry_run": True})
         if not session.as_json:
             _list(session, "TO BE REMOVED", plan.removed)
-        question = f"Remove {count(len(plan.removed), 'run')} permanently?"
-        if plan.removed and not session.confirmed(question, "--yes, or --dry-run to see which"):
+        prompt = f"Remove {count(len(plan.removed), 'run')} permanently?"
+        if plan.removed and not session.confirmed(prompt, "--yes, or --dry-run to see which"):
             session.say("Nothing was removed.")
             return OK
     return _tell(session, _collect(session, asked))
