@@ -32,6 +32,13 @@ def plain(topic: str) -> str:
     return search(topic)
 
 
+@flow(name="sj-asking", budget=Budget(steps=9))
+def asking(topic: str) -> str:
+    found = search(topic)
+    first = holdfast.ask("ok?", name="ok")
+    return f"{found} {first} {holdfast.ask('more?', name='more')}"
+
+
 class Place(abc.ABC):
     """Where a store is kept, and how somebody changes its tables behind its back."""
 
@@ -144,3 +151,27 @@ def said(ask: Callable[[], Any]) -> str | None:
     except Corrupt:
         return "Corrupt"
     return None if row is None else row.run_id
+
+
+SIDE_ROWS: dict[str, tuple[str, str]] = {
+    "a message that was taken": ("DELETE FROM {}inbox", "message 'answer:ok:1'"),
+    "an open question": ("DELETE FROM {}questions", "question 'more'"),
+    "an account": ("DELETE FROM {}accounts", "its account"),
+}
+
+
+@pytest.mark.parametrize("name", SIDE_ROWS)
+def test_a_deleted_row_beside_a_journal_is_found(place: Place, name: str) -> None:
+    text, what = SIDE_ROWS[name]
+    with place.open() as opened:
+        asking.with_options(store=opened).submit("asks", "tea")
+        opened.recover()
+        opened.answer("asks", "ok", "yes", actor="ann")
+        opened.recover()
+        assert [it.name for it in opened.questions()] == ["more"]
+        assert opened.verify() == []
+        place.execute(text)
+        found = {(it.run_id, it.what) for it in opened.verify()}
+        assert ("asks", what) in found
+        assert {what for _, what in found} == {what}
+        assert {it.what for it in opened.verify(["asks"])} == {what}

@@ -9,9 +9,10 @@ from typing import Any, cast
 import msgspec
 
 from holdfast._engine.journal import fork_history
-from holdfast._engine.journal.entries import Entry
-from holdfast._engine.journal.lifecycle import status_of
+from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.lifecycle import ENDED, status_of
 from holdfast._engine.journal.rows import SEQ_BITS, SEQ_MASK, RunRow
+from holdfast._engine.journal.step_record import facts
 from holdfast._stores import (
     claim_rules,
     fleet_rows,
@@ -26,6 +27,20 @@ from holdfast._stores.contract import LOST_END, Damage
 from holdfast._stores.lookups import Fetch
 from holdfast._stores.sql.database import Snapshot
 from holdfast.errors import Corrupt, HoldfastError, RunNotFound
+
+_TAKES = frozenset({Kind.SIGNAL_RECEIVED, Kind.QUESTION_ANSWERED, Kind.MESSAGE_DISCARDED})
+"""Entries that take a message, and have its id."""
+_CLOSES_ALL = frozenset(
+    {
+        Kind.RUN_RESUMED,
+        Kind.RUN_COMPLETED,
+        Kind.RUN_FAILED,
+        Kind.RUN_CANCELLED,
+        Kind.RUN_ROLLED_BACK,
+        Kind.ROLLBACK_REQUESTED,
+    }
+)
+"""Entries after which questions from before need not be open."""
 
 
 def verify(
@@ -157,12 +172,68 @@ def _run(fetch: Fetch, row: RunRow) -> Iterator[Damage]:
         base = row.run_no << SEQ_BITS
         if fetch("entries", (base | row.last_seq + 1, base | SEQ_MASK)):
             yield Damage("its journal", "there are entries after the last one", row.run_id)
-        lookups.messages(fetch, row.run_no)
+        inbox = {message.message_id for message in lookups.messages(fetch, row.run_no)}
+        yield from _side_rows(fetch, row, journal, inbox)
         yield from _references(fetch, row, journal)
     except (Corrupt, AssertionError, msgspec.DecodeError) as error:
         yield finding(error, row.run_id)
     except HoldfastError as error:
         yield finding(error, row.run_id)
+
+
+def _side_rows(
+    fetch: Fetch, row: RunRow, journal: list[Entry], inbox: set[str]
+) -> Iterator[Damage]:
+    """Check that the rows are there that the journal says were written beside it: a message that an
+    entry has taken, a question that is open, the account of a run with a budget that has begun."""
+    for message_id in sorted(_taken(journal) - inbox):
+        yield Damage(
+            f"message {message_id!r}", "an entry has taken it, and it is not there", row.run_id
+        )
+    if row.status not in ENDED:
+        there = {values[1] for values in fetch("questions_of_run", (row.run_no,))}
+        for name in sorted(_open_questions(journal) - there):
+            why = "the run asks it, and its row is not there"
+            yield Damage(f"question {name!r}", why, row.run_id)
+    opened = row.root is None and row.origin is None and _has_opened_account(journal)
+    if opened and side_rows.find_account(fetch, row.namespace, row.run_id) is None:
+        yield Damage(
+            "its account", "the run has a budget and has begun, and it is not there", row.run_id
+        )
+
+
+def _taken(journal: Iterable[Entry]) -> set[str]:
+    """Return the ids of the messages that entries have taken."""
+    return {
+        str(told["id"])
+        for entry in journal
+        if entry.kind in _TAKES and "id" in (told := facts(entry))
+    }
+
+
+def _open_questions(journal: Iterable[Entry]) -> set[str]:
+    """Return the names of questions that are open for certain: nothing came after them at their step,
+    and the run was neither ended nor taken up anew."""
+    asked: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for entry in journal:
+        if entry.kind in _CLOSES_ALL:
+            found.clear()
+        elif entry.kind is Kind.QUESTION_ASKED:
+            name = str(facts(entry)["name"])
+            asked.setdefault(entry.step or "", set()).add(name)
+            found.add(name)
+        elif entry.step is not None:
+            found -= asked.get(entry.step, set())
+    return found
+
+
+def _has_opened_account(journal: Iterable[Entry]) -> bool:
+    """Return whether a run has a budget, and has begun a step: its account is opened before that."""
+    first, *rest = journal
+    if b'"budget":' not in first.body or not facts(first).get("budget"):
+        return False
+    return any(it.kind is Kind.STEP_STARTED or it.started_us is not None for it in rest)
 
 
 def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Damage]:
