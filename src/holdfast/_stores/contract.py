@@ -248,7 +248,9 @@ class Store(Protocol):
         ...
 
     def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:
-        """Write a schedule if its cursor is as expected (None: there is none yet)."""
+        """Write a schedule if its cursor is as expected (None: there is none yet). Returns whether it
+        stands there as given: two writers of the same row are both told so where a connection breaks
+        at its commit, since the row is the same whoever of them wrote it."""
         ...
 
     def schedules(self) -> Schedules:

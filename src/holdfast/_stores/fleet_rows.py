@@ -42,6 +42,12 @@ def schedules_in(fetch: Fetch, namespace: str) -> list[ScheduleRow]:
     return [row for place, row in found if place == namespace]
 
 
+def schedule_in(fetch: Fetch, namespace: str, name: str) -> ScheduleRow | None:
+    """Return a verified schedule, or None if there is none."""
+    found = fetch("schedule", (namespace, name))
+    return schedule_of(found[0]) if found else None
+
+
 def limits_of(values: Values) -> Limits:
     """Return the verified limits of a queue."""
     _check(values, f"the limits of queue {values[1]!r}", "set them again")

@@ -742,6 +742,9 @@ SELECT until_us FROM holdfast.pulses WHERE owner = %s
 -- name: pulses_after
 SELECT owner, until_us, facts FROM holdfast.pulses WHERE until_us > %s ORDER BY owner
 
+-- name: schedule
+SELECT {schedule_columns} FROM holdfast.schedules WHERE namespace = %s AND name = %s
+
 -- name: all_schedules
 SELECT {schedule_columns} FROM holdfast.schedules ORDER BY namespace, name
 

@@ -457,8 +457,7 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
 
         def work(tx: Transaction) -> bool:
             tx.lock(("schedule", self.namespace, row.name))
-            known = fleet_rows.schedules_in(tx.fetch, self.namespace)
-            here = next((schedule for schedule in known if schedule.name == row.name), None)
+            here = fleet_rows.schedule_in(tx.fetch, self.namespace, row.name)
             if tx.tries and here == row:
                 return True  # By an earlier try.
             if (None if here is None else here.cursor_us) != expected_cursor_us:

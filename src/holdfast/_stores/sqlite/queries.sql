@@ -681,6 +681,9 @@ WHERE id IN (SELECT id FROM keys INDEXED BY keys_of_run WHERE run_no = ?) ORDER 
 -- name: all_limits
 SELECT {limit_columns} FROM queues ORDER BY namespace, queue
 
+-- name: schedule
+SELECT {schedule_columns} FROM schedules WHERE namespace = ? AND name = ?
+
 -- name: all_schedules
 SELECT {schedule_columns} FROM schedules ORDER BY namespace, name
 
