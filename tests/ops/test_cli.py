@@ -156,6 +156,15 @@ def test_a_table_in_a_pipe_has_one_line_per_row(url, sqlite):
     assert len(result.stdout.splitlines()) == 4
 
 
+@pytest.mark.parametrize("words", ["pause mail", "set mail --concurrency 2", "resume mail"])
+def test_an_action_on_a_queue_makes_no_store(tmp_path: Path, words: str) -> None:
+    """The path may be misspelled: only what starts runs, or brings data, makes a store."""
+    url = f"sqlite:///{tmp_path}/typo.db"
+    result = CliRunner().invoke(main, ["queues", *words.split(), "--url", url])
+    assert (result.exit_code, "there is no store at" in result.stderr) == (1, True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_new_queue_is_said_to_be_new(holdfast, runs):
     typo = holdfast("queues", "pause", "mial")
     assert typo.exit_code == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -870,3 +872,26 @@ def test_the_command_refuses_what_cannot_be_copied(tmp_path: Path) -> None:
 )
 def test_a_password_is_not_recorded(url: str, told: str) -> None:
     assert store_move.display_url(url) == told
+
+
+@pytest.mark.parametrize("place", ["missing/b.db", "locked/b.db", "b.db?mode=ro"])
+def test_a_dry_run_reports_a_target_that_cannot_be_made(
+    files: tuple[str, str], tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "locked").mkdir()
+    allows, opens = os.access, os.open
+
+    def refused(path: Any, mode: int) -> bool:  # The tests may run as root, who may do anything.
+        return "locked" not in str(path) and allows(path, mode)
+
+    def not_opened(path: Any, *args: Any, **kwargs: Any) -> int:
+        if "locked" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opens(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "access", refused)
+    monkeypatch.setattr(os, "open", not_opened)
+    target = f"sqlite:///{tmp_path}/{place}"
+    dry = command(files[0], target, "--dry-run")
+    assert dry == command(files[0], target)
+    assert dry[0] == 1, dry

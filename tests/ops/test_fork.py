@@ -30,6 +30,7 @@ from holdfast._runtime import registry
 from holdfast.errors import (
     ConfirmationRequired,
     Corrupt,
+    RunConflict,
     RunDeleted,
     RunFailed,
     RunHeld,
@@ -168,6 +169,25 @@ def test_a_preview_needs_no_id(opened: holdfast.types.Store) -> None:
     planned = fork.plan_fork(opened._backend, "r", None, before="fk.search", actor="kim")
     assert planned.new.run_id == ""
     assert opened.preview_fork("r", before="fk.search") == fork.preview(planned)
+
+
+def test_a_preview_refuses_the_ids_that_the_fork_would_refuse(
+    cli: Callable[..., Result], opened: holdfast.types.Store
+) -> None:
+    opened.fork("r", "same", before="fk.write")
+    report.run("other", "refunds", "ann")
+    report.run("gone", "refunds", "ann")
+    row = opened._backend.get("gone")
+    assert row is not None
+    assert opened._backend.forget(row, 9)
+    for taken, refused in (("other", RunConflict), ("gone", RunDeleted)):
+        with pytest.raises(refused):
+            opened.fork("r", taken, before="fk.write")
+        words = ("fork", "r", taken, "--before", "fk.write")
+        dry, real = cli(*words, "--dry-run"), cli(*words)
+        assert dry.exit_code == real.exit_code != 0
+        assert dry.stderr == real.stderr
+    assert cli("fork", "r", "same", "--before", "fk.write", "--dry-run").exit_code == 0
 
 
 def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:

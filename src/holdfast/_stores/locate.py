@@ -54,6 +54,16 @@ def open_store(
     )
 
 
+def check_new(url: str) -> None:
+    """Refuse the URL of a store that is not there and could not be made, as making it would."""
+    if _parts(url).scheme != "sqlite":
+        return  # What a server allows is known when it is asked.
+    place = parse(url)
+    path = filesystem.resolved(place.path)
+    filesystem.check_file_system(path, force=place.force_fs)
+    filesystem.check_new(path, read_only=place.read_only)
+
+
 def open_temporary(folder: TemporaryFolder, **options: Any) -> Store:
     """Open a handle on the store in a temporary folder, as one more process would."""
     from holdfast._stores.sqlite.sqlite_store import SqliteStore

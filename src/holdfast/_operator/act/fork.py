@@ -193,7 +193,18 @@ def plan_fork(
         next_chunk=row.next_chunk,
         origin_etag=etag,
     )
+    if new_run_id is not None:
+        _check_id(store, new_run_id, told)
     return Plan(row, cut, told, new, repeats)
+
+
+def _check_id(store: Store, new_run_id: str, told: Facts) -> None:
+    """Refuse the id of another run, so that a preview says so as well. Who makes the fork looks again."""
+    there = store.get(new_run_id)
+    if there is not None and there.deleted_us is not None:
+        raise RunDeleted(new_run_id)
+    if there is not None:
+        _same_fork(store, there, told)
 
 
 def preview_fork(
@@ -205,7 +216,8 @@ def preview_fork(
     results: Mapping[str, Any] | None = None,
     actor: str,
 ) -> ForkPreview:
-    """Return the effects that a fork from before a step would repeat, without making it."""
+    """Return the effects that a fork from before a step would repeat, without making it. An id for it is
+    refused if the fork would be."""
     planned = plan_fork(store, run_id, new_run_id, before=before, results=results, actor=actor)
     return preview(planned)
 

@@ -14,6 +14,7 @@ from holdfast._operator.act import store_move
 from holdfast._operator.act.store_move import Fate, Moved
 from holdfast._operator.cli.exit_codes import BUSY, DAMAGED, ERROR, NOT_FOUND, OK
 from holdfast._operator.cli.session import Session, command, open_store
+from holdfast._stores import locate
 from holdfast._stores.addresses import NoStore
 from holdfast._stores.contract import Store
 from holdfast.errors import UsageError
@@ -78,6 +79,7 @@ def _target(url: str, namespace: str, *, dry_run: bool) -> Store:
     try:
         return open_store(url, namespace, create=not dry_run)
     except NoStore:
+        locate.check_new(url)
         return open_store("memory:", namespace)  # A dry run does not create the target.
 
 

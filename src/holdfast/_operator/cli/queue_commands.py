@@ -154,7 +154,7 @@ def _resume(session: Session, **asked: Any) -> None:
 
 def _changed(session: Session, action: str, asked: dict[str, Any]) -> None:
     """Change a queue, which may be new, and print it."""
-    store = session.store(create=True)
+    store = session.store()
     known = {it.name for it in queue_views.queues(store)}
     session.act(action, asked)
     _tell_new(session, asked["name"], known)

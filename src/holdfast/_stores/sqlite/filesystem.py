@@ -148,6 +148,25 @@ def file_system_of(folder: str) -> str:
     return kind
 
 
+def check_new(path: str, *, read_only: bool) -> None:
+    """Refuse a path at which no file is, and none could be created."""
+    if read_only:
+        raise nothing_to_read(path)
+    folder = os.path.dirname(path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _not_created(path, os.strerror(errno.EACCES))
+
+
+def nothing_to_read(path: str) -> StoreUnusable:
+    """Return the error for a store that is to be read, and is not there."""
+    return StoreUnusable(f"there is no database at {path} to read")
+
+
+def _not_created(path: str, why: str | None) -> StoreUnusable:
+    folder = os.path.dirname(path)
+    return StoreUnusable(f"{path} cannot be created ({why}); is {folder} writable?")
+
+
 def create_file(path: str) -> None:
     """Create an empty file that only we may read. Must come before anybody has opened it."""
     try:
@@ -157,10 +176,7 @@ def create_file(path: str) -> None:
     except OSError as error:
         if error.errno in NO_SPACE:
             raise full(path) from error
-        folder = os.path.dirname(path)
-        raise StoreUnusable(
-            f"{path} cannot be created ({error.strerror}); is {folder} writable?"
-        ) from error
+        raise _not_created(path, error.strerror) from error
     os.close(handle)
 
 

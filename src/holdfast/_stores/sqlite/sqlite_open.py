@@ -33,7 +33,7 @@ def check_path(path: str, *, read_only: bool) -> None:
     exists = filesystem.check_file(path)
     if read_only:
         if not exists:
-            raise StoreUnusable(f"there is no database at {path} to read")
+            raise filesystem.nothing_to_read(path)
         filesystem.check_readable(path)
     elif not exists:
         filesystem.create_file(path)
