@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import holdfast
 from holdfast import Budget, flow, step, testing
 from holdfast._operator.cli.main import main
+from holdfast._stores.contract import ScheduleRow
 from holdfast.errors import Corrupt
 
 RUNS = ("first", "second", "third")
@@ -175,3 +176,14 @@ def test_a_deleted_row_beside_a_journal_is_found(place: Place, name: str) -> Non
         assert ("asks", what) in found
         assert {what for _, what in found} == {what}
         assert {it.what for it in opened.verify(["asks"])} == {what}
+
+
+def test_a_damaged_schedule_keeps_no_other_from_being_written(place: Place) -> None:
+    with place.open() as opened:
+        backend = opened._backend
+        for name in ("a", "b"):
+            assert backend.put_schedule(ScheduleRow(name, "sj-plain", "{}", 5), None)
+        place.execute("UPDATE {}schedules SET cursor_us = 7 WHERE name = 'a'")
+        assert backend.put_schedule(ScheduleRow("b", "sj-plain", "{}", 6), 5)
+        with pytest.raises(Corrupt, match="schedule 'a'"):
+            backend.put_schedule(ScheduleRow("a", "sj-plain", "{}", 8), 7)
