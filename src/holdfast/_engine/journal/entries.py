@@ -77,6 +77,8 @@ WAIT_ENDS = frozenset(
 """Entries that end such a wait: the outcome of the waiting call."""
 
 
+ACCOUNT_LIMITS = "budget"
+"""The field of `run_started` with the limits of the run's own account."""
 VALUES = frozenset({"args", "input", "result", "value", "state", "raised"})
 """Fields of an entry's body that contain encoded values; all others are plain facts."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from holdfast._engine.journal import fork_history
-from holdfast._engine.journal.entries import Entry, Kind
+from holdfast._engine.journal.entries import ACCOUNT_LIMITS, Entry, Kind
 from holdfast._engine.journal.lifecycle import ENDED, status_of
-from holdfast._engine.journal.rows import SEQ_BITS, SEQ_MASK, RunRow
+from holdfast._engine.journal.rows import GIVES_BACK, SEQ_BITS, SEQ_MASK, RunRow
 from holdfast._engine.journal.step_record import facts
 from holdfast._stores import (
     claim_rules,
@@ -30,16 +30,7 @@ from holdfast.errors import Corrupt, HoldfastError, RunNotFound
 
 _TAKES = frozenset({Kind.SIGNAL_RECEIVED, Kind.QUESTION_ANSWERED, Kind.MESSAGE_DISCARDED})
 """Entries that take a message, and have its id."""
-_CLOSES_ALL = frozenset(
-    {
-        Kind.RUN_RESUMED,
-        Kind.RUN_COMPLETED,
-        Kind.RUN_FAILED,
-        Kind.RUN_CANCELLED,
-        Kind.RUN_ROLLED_BACK,
-        Kind.ROLLBACK_REQUESTED,
-    }
-)
+_CLOSES_ALL = GIVES_BACK - {Kind.RUN_RELEASED, Kind.RUN_HELD} | {Kind.RUN_RESUMED}
 """Entries after which questions from before need not be open."""
 
 
@@ -185,7 +176,7 @@ def _side_rows(
     fetch: Fetch, row: RunRow, journal: list[Entry], inbox: set[str]
 ) -> Iterator[Damage]:
     """Check that the rows are there that the journal says were written beside it: a message that an
-    entry has taken, a question that is open, the account of a run with a budget that has begun."""
+    entry has taken, a question that is open, the account of a run with limits that has begun."""
     for message_id in sorted(_taken(journal) - inbox):
         yield Damage(
             f"message {message_id!r}", "an entry has taken it, and it is not there", row.run_id
@@ -198,7 +189,7 @@ def _side_rows(
     opened = row.root is None and row.origin is None and _has_opened_account(journal)
     if opened and side_rows.find_account(fetch, row.namespace, row.run_id) is None:
         yield Damage(
-            "its account", "the run has a budget and has begun, and it is not there", row.run_id
+            "its account", "the run has limits and has begun, and it is not there", row.run_id
         )
 
 
@@ -220,7 +211,7 @@ def _open_questions(journal: Iterable[Entry]) -> set[str]:
         if entry.kind in _CLOSES_ALL:
             found.clear()
         elif entry.kind is Kind.QUESTION_ASKED:
-            name = str(facts(entry)["name"])
+            name = str(facts(entry).get("name"))
             asked.setdefault(entry.step or "", set()).add(name)
             found.add(name)
         elif entry.step is not None:
@@ -228,12 +219,14 @@ def _open_questions(journal: Iterable[Entry]) -> set[str]:
     return found
 
 
-def _has_opened_account(journal: Iterable[Entry]) -> bool:
-    """Return whether a run has a budget, and has begun a step: its account is opened before that."""
-    first, *rest = journal
-    if b'"budget":' not in first.body or not facts(first).get("budget"):
-        return False
-    return any(it.kind is Kind.STEP_STARTED or it.started_us is not None for it in rest)
+def _has_opened_account(journal: Sequence[Entry]) -> bool:
+    """Return whether a run has limits, and has begun a step: its account is opened before that."""
+    has_limits = any(
+        it.kind is Kind.RUN_STARTED and facts(it).get(ACCOUNT_LIMITS) for it in journal[:1]
+    )
+    return has_limits and any(
+        it.kind is Kind.STEP_STARTED or it.started_us is not None for it in journal
+    )
 
 
 def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Damage]:
