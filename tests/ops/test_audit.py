@@ -34,6 +34,7 @@ def told(url: str) -> list[tuple[str, str, str]]:
 
 
 def test_i21_what_the_command_line_changes_for_many_runs_is_kept(url: str):
+    holdfast.open(url, default=False).close()
     assert "Nothing was changed" in cli(url, "store", "audit")
     cli(url, "queues", "set", "mail", "--concurrency", "3")
     cli(url, "queues", "pause", "mail")

@@ -153,6 +153,7 @@ def test_a_move_waits_for_a_message_that_is_being_posted(
 
 def is_waited_for(link: Link) -> bool:
     """Tell whether another connection waits for what this one has locked."""
+    link.execute("SELECT pg_stat_clear_snapshot()")  # A transaction sees the same processes else.
     found = link.execute(
         "SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
     )
