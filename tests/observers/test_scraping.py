@@ -158,7 +158,10 @@ def test_a_request_that_drips_is_cut_off(asked, monkeypatch):
             "cannot be read",
         ),
         (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="http://x.example"), "https://NAME"),
-        (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "must not contain a user name"),
+        (
+            TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"),
+            "must not contain a user name",
+        ),
         (TelemetryOptions(metrics_origin="https://x.example"), "requires --metrics"),
         (TelemetryOptions(alerts=["no-such-command --urgent"]), "command not found"),
         (TelemetryOptions(alerts=["notify 'open"]), "No closing quotation"),

@@ -1,5 +1,4 @@
-"""Addresses of stores as people may see them, and the errors for one where no store is yet, or no
-space left."""
+"""Addresses of stores without secrets, and the errors for a missing store and a full disk."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ _PAIR = re.compile(r"(\b(?:ssl)?password\s*=\s*)('[^']*'|[^\s&]*)", re.IGNORECAS
 
 
 class NoStore(StoreUnusable):
-    """There is no store yet where one was looked for."""
+    """There is no store at this address yet."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
@@ -31,7 +30,7 @@ def full(place: str) -> StoreFull:
 
 
 def shown(url: str) -> str:
-    """Return an address without any password in it, whatever is wrong with it otherwise."""
+    """Return an address without any password, even if the address is invalid."""
     if url.startswith(("sqlite:", "memory:")):
         return url
     head, options = _divided(url)
@@ -47,12 +46,12 @@ def shown(url: str) -> str:
 
 
 def place(url: str, namespace: str) -> str:
-    """Return where runs are looked for, for people; `url` has no password in it any more."""
+    """Return a description of the store's place for people; `url` has no password."""
     return url if namespace == "default" else f"namespace {namespace!r} of {url}"
 
 
 def without_secrets(text: str, url: str) -> str:
-    """Return what somebody else says of an address, without any part of its password."""
+    """Remove all parts of an address's password from a foreign text."""
     for secret in _secrets(url):
         text = text.replace(secret, "…")
     return text
@@ -68,8 +67,8 @@ def _is_secret(option: str) -> bool:
 
 
 def _secrets(url: str) -> list[str]:
-    """Return the passwords in an address and, of one that is written wrongly, its parts."""
-    from urllib.parse import unquote  # Loads much, and most addresses have no password.
+    """Return the passwords in an address and, if it is malformed, their parts."""
+    from urllib.parse import unquote  # Slow to import, and most addresses have no password.
 
     head, options = _divided(url)
     user, _, _ = head.partition("//")[2].rpartition("@")

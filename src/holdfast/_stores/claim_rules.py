@@ -1,4 +1,5 @@
-"""Rules of a claim, shared by all stores: who may take a run or a key, and what a first row is. Pure.
+"""Rules of a claim, shared by all stores: which owner may take a run or a key, and the first row of
+a run. Pure.
 
 A claim raises the run's epoch, which is its fencing token: the former owner's next write is refused, so
 two processes that both believe they own a run (split brain) cannot both write. A store supplies the
@@ -29,20 +30,22 @@ from holdfast._stores.contract import NewRun, Query, Wanted
 from holdfast.errors import RunConflict, StaleView
 
 QUARANTINE_AT = 5
-"""The claim in a row without anything new at which a run is held instead."""
+"""The number of claims in a row without a new outcome at which a run is held instead."""
 
 SUSPECT_AT = 2
-"""So many claims in a row without anything new make a run a suspect: its processes died, and it may
-be the cause. From now on a worker executes it alone, so that no other run dies with it."""
+"""The number of claims in a row without a new outcome that make a run a suspect: its processes
+died, and it may be the cause. Then a worker executes it alone, so that no other run dies with
+it."""
 
 DEFAULT_QUEUE = "default"
-"""Where runs are that name no queue."""
+"""The queue of runs that name none."""
 
 READ_AHEAD = 64
-"""How many chunks before the one that is asked for come with it."""
+"""How many chunks before the requested one are read with it."""
 
 OUTCOMES = frozenset({Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED})
-"""Entries that may use the reserved space of a full disk: their effects have happened already."""
+"""Kinds of entries that may use the reserved space of a full disk: their effects have already
+happened."""
 
 
 def new_run(
@@ -105,8 +108,8 @@ def why_claimable(
     is_dead: Callable[[int], bool],
     pulse_until_us: Callable[[int], int],
 ) -> str | None:
-    """Say why `owner` may take the run now, or None if it may not. The lease of a run holds as
-    long as its own deadline or the pulse of its owner, whichever is later."""
+    """Return the reason why `owner` may take the run now, or None if it may not. The lease of a run
+    is valid until its own deadline or the pulse of its owner, whichever is later."""
     if row.status not in CLAIMABLE:
         return None
     if row.owner is None:
@@ -127,8 +130,8 @@ def claim_of(
     is_dead: Callable[[int], bool],
     pulse_until_us: Callable[[int], int],
 ) -> Write | None:
-    """Return the write by which `owner` claims a run, or by which the run is held where that would be
-    one claim too many; None if it may not have it."""
+    """Return the write by which `owner` claims a run, or by which the run is held if that would be
+    one claim too many; None if it may not take the run."""
     why = why_claimable(row, owner, at_us, is_dead, pulse_until_us)
     if why is None:
         return None
@@ -136,7 +139,7 @@ def claim_of(
 
 
 def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
-    """Return the write that a claim is. A run that waits for nothing more has no wake time."""
+    """Return the write of a claim. A run that waits for nothing more has no wake time."""
     draft = _claimed(at_us, why, owner, row.epoch + 1)
     changes = {
         "epoch": row.epoch + 1,
@@ -151,28 +154,28 @@ def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
 
 
 def freed_and_claimed(write: Write, owner: int, at_us: int) -> Write:
-    """Return the write of an actor that makes a run claimable, so that it claims it as well: nobody
-    gets the run in between."""
+    """Extend the write of an actor that makes a run claimable, so that it also claims the run: no
+    other owner can take it in between."""
     claim = claim_write(write.lease.row, owner, at_us, ClaimedBecause.FREE)
-    # An actor's write raises the epoch by itself; claims before it do not count.
+    # An actor's write raises the epoch itself; earlier claims do not count.
     row = write.row | claim.row | {"epoch": write.lease.row.epoch, "claims": 1}
     return msgspec.structs.replace(write, drafts=[*write.drafts, *claim.drafts], row=row)
 
 
 def again_write(row: RunRow, wanted: Wanted) -> Write | None:
-    """Return the write that gives a held run back and claims it for who tries it again; None if it is
-    not held on what they ask for any more."""
+    """Return the write that releases a held run and claims it for a worker that tries it again;
+    None if it is no longer held on the requested token."""
     again = wanted.again
     if again is None or row.status is not Status.HELD or row.waiting_on != again.token:
         return None
     write = claim_write(row, wanted.owner, wanted.at_us, ClaimedBecause.FREE)
     write.drafts.insert(0, Draft(Kind.RUN_RELEASED, wanted.at_us, body=again.body))
-    write.row["claims"] = 1  # It was given back in order: claims before that do not count.
+    write.row["claims"] = 1  # It was released in order: earlier claims do not count.
     return write
 
 
 def quarantine_write(row: RunRow, at_us: int) -> Write:
-    """Return the write that holds a run which was claimed too often and never got on."""
+    """Return the write that holds a run that was claimed too often without progress."""
     facts = {
         "reason": HeldReason.QUARANTINED,
         "detail": f"it was claimed {row.claims + 1} times in a row, and each time its process ended "
@@ -194,12 +197,12 @@ def quarantine_write(row: RunRow, at_us: int) -> Write:
 
 
 def is_poison(row: RunRow) -> bool:
-    """Tell whether the next claim would be one too many."""
+    """Return whether the next claim would be one too many."""
     return row.claims + 1 >= QUARANTINE_AT
 
 
 def is_suspect(row: RunRow) -> bool:
-    """Tell whether a run may be what its processes died of."""
+    """Return whether a run may have killed its processes."""
     return row.claims >= SUSPECT_AT
 
 
@@ -209,13 +212,13 @@ def queue_of(row: RunRow) -> str:
 
 
 def refusal(row: RunRow, owner_name: str) -> str:
-    """Say who or what stands against a claim."""
+    """Return the owner or the status that prevents a claim."""
     return owner_name if row.status in CLAIMABLE else f"nobody; it is {row.status.value}"
 
 
 def is_due(row: RunRow, at_us: int, newest: int) -> bool:
-    """Tell whether a run that nobody alive owns has something to do. `newest` is the number of the
-    newest message that it has not taken, or 0: it wakes a run that has not looked at it yet.
+    """Return whether a run without a live owner is due. `newest` is the number of the newest
+    message that it has not taken, or 0: it wakes a run that has not seen it yet.
 
     A run whose owner died is always due: what it waited for may have come while it was owned.
     """
@@ -227,7 +230,7 @@ def is_due(row: RunRow, at_us: int, newest: int) -> bool:
 
 
 def arrived(row: RunRow, namespace: str, run_no: int) -> RunRow:
-    """Return the row of a run that comes from another store: the same history, owned by nobody."""
+    """Return the row of a run from another store: the same history, without an owner."""
     moved = msgspec.structs.replace(
         row, namespace=namespace, run_no=run_no, owner=None, lease_until_us=0
     )
@@ -235,13 +238,12 @@ def arrived(row: RunRow, namespace: str, run_no: int) -> RunRow:
 
 
 def arrived_key(state: KeyState, row: RunRow) -> KeyState:
-    """Return the row of a business key that comes with its run."""
+    """Return the row of a business key that arrives with its run."""
     return msgspec.structs.replace(state, namespace=row.namespace, run_no=row.run_no).sealed()
 
 
 def check_same_run(here: RunRow, other: RunRow) -> None:
-    """Refuse a run of another store whose id is taken here by another history, or by one that was
-    deleted."""
+    """Refuse a run of another store if its id has another history here, or was deleted here."""
     if here.deleted_us is not None:
         raise RunConflict(
             other.run_id, "as a deleted one, in the store that it is to be written to"
@@ -255,7 +257,7 @@ def check_same_run(here: RunRow, other: RunRow) -> None:
 
 
 def key_is_here(state: KeyState, here: KeyState) -> str:
-    """Say that a business key of an arriving run belongs to another run already."""
+    """Return the text for a business key of an arriving run that another run already owns."""
     return (
         f"with key {state.key!r} of {state.effect}, which run {here.run_id!r} of the other store "
         f"has ({here.state})"
@@ -263,7 +265,7 @@ def key_is_here(state: KeyState, here: KeyState) -> str:
 
 
 def check_etag(row: RunRow, etag: str | None) -> None:
-    """Refuse an action on a run that has another etag, in the transaction that would write it; None
+    """Refuse an action on a run with another etag, in the transaction that writes the action; None
     accepts any."""
     if etag is not None and row.deleted_us is None and etag_of(row) != etag:
         told = row.status if row.held_reason is None else f"{row.status} ({row.held_reason})"
@@ -273,29 +275,29 @@ def check_etag(row: RunRow, etag: str | None) -> None:
 
 
 def tokens_within(prefix: str, after: str) -> tuple[str, str]:
-    """Return between which texts all tokens stand that begin with `prefix` and come behind `after`."""
+    """Return the bounds of all tokens that begin with `prefix` and sort after `after`."""
     return max(prefix, after), prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def deleted(row: RunRow, at_us: int) -> RunRow:
-    """Return the row of a run whose journal is removed: it says that the id was used."""
+    """Return the row of a run whose journal is removed; it keeps the id."""
     return msgspec.structs.replace(row, deleted_us=at_us, skips=NO_SKIPS, tags="{}").sealed()
 
 
 def starts_effect(write: Write) -> bool:
-    """Tell whether a write has the intent of an effect."""
+    """Return whether a write has the intent of an effect."""
     return any(
         draft.kind is Kind.STEP_STARTED and b'"effect":true' in draft.body for draft in write.drafts
     )
 
 
 def has_outcome(write: Write) -> bool:
-    """Tell whether a write records something that cannot be undone by not writing it."""
+    """Return whether a write records an outcome that has already happened."""
     return any(draft.kind in OUTCOMES for draft in write.drafts)
 
 
 def kinds(journal: Iterable[Entry]) -> Iterator[Kind]:
-    """Yield what a journal says happened, with the start of each joined row."""
+    """Yield the kinds of a journal's entries, with the start of each joined row."""
     for entry in journal:
         if entry.started_us is not None:
             yield Kind.STEP_STARTED
@@ -303,8 +305,7 @@ def kinds(journal: Iterable[Entry]) -> Iterator[Kind]:
 
 
 def may_act(row: RunRow, is_dead: Callable[[int], bool]) -> bool:
-    """Tell whether an actor may write to a run as it stands: nobody alive owns it, and it was not
-    removed."""
+    """Return whether an actor may write to a run: it has no live owner, and was not removed."""
     return row.deleted_us is None and (row.owner is None or is_dead(row.owner))
 
 
@@ -314,7 +315,7 @@ def _claimed(at_us: int, why: str, owner: int, epoch: int) -> Draft:
 
 
 def matches(row: RunRow, query: Query) -> bool:
-    """Tell whether a run passes the filters of a list."""
+    """Return whether a run matches the filters of a list."""
     return (
         row.deleted_us is None
         and (query.status is None or row.status in query.status)

@@ -90,16 +90,17 @@ Memos = list[Memo]
 Names = list[str]
 AllMessages = list[tuple[Message, int | None]]
 Findings = list[Damage]
-"""Named, because inside `Store` the word `list` is one of its operations."""
+"""Aliases, because inside `Store` the name `list` is an operation."""
 
 
 class EndedByItself(UsageError):
-    """The work inside a transaction of the store has ended it: what it did before may stay."""
+    """The work inside a transaction of the store has ended it: its earlier statements may
+    persist."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Everything the runtime and the operators' tools ask of a store."""
+    """The operations of a store for the runtime and the operators' tools."""
 
     url: str
     namespace: str
@@ -108,7 +109,7 @@ class Store(Protocol):
 
     @property
     def path(self) -> str | None:
-        """The file that it is kept in; None if it is not kept in a file."""
+        """The file of the store; None if it has no file."""
         ...
 
     def now_us(self) -> int:
@@ -122,7 +123,8 @@ class Store(Protocol):
         ...
 
     def schema_version(self) -> int | None:
-        """Return the version of its schema, which may be newer than ours; None if it has none."""
+        """Return the version of its schema, which may be newer than this release's; None if it has
+        none."""
         ...
 
     def accepted_through(self) -> int:
@@ -130,12 +132,13 @@ class Store(Protocol):
         ...
 
     def accept_data_loss(self, actor: str) -> str:
-        """Accept the store as it is now; opens a new incarnation. Returns what was accepted."""
+        """Accept the current state of the store, and begin a new incarnation; return a text about
+        the accepted loss."""
         ...
 
     def register_owner(self) -> int:
         """Make this process an owner with a kernel lock that dies with it; returns its number.
-        Called again after a fork it registers anew."""
+        After a fork, another call registers the child."""
         ...
 
     def pulse(self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()) -> RunNumbers:
@@ -152,8 +155,8 @@ class Store(Protocol):
         ...
 
     def start(self, new: NewRun, owner: int | None) -> Started:
-        """Create the run, claimed by `owner` if given (entry `run_claimed`, epoch 1); or return
-        the one that exists, unchanged."""
+        """Create the run, claimed by `owner` if given (entry `run_claimed`, epoch 1); or return the
+        existing one unchanged."""
         ...
 
     def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> StartedRuns:
@@ -161,38 +164,38 @@ class Store(Protocol):
         ...
 
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
-        """Take the run for execution if its status is claimable and nobody alive has it: epoch
-        + 1, entry `run_claimed` (body says why: free, owner dead, lease expired), claims + 1.
-        The fifth claim in a row that brought nothing holds it as quarantined instead (Busy).
+        """Claim the run for execution if its status is claimable and it has no live owner: epoch +
+        1, entry `run_claimed` (the body has the reason: free, owner dead, lease expired), claims +
+        1. The fifth claim in a row without a new outcome holds it as quarantined instead (Busy).
         Raises RunNotFound."""
         ...
 
     def take(self, wanted: Wanted) -> Leases:
         """Claim runs that are due, each as `claim` would, up to a limit: queue by queue in turns,
-        within a queue by priority and then by age, and within the limits of the queues. A run
-        that was at work already (its owner died) needs no room in its queue. Suspects are given
-        only to those who ask for them, and then nothing else. Held runs are given only to those who
-        ask for them (`wanted.again`): `run_released` and `run_claimed` are written in one
-        transaction, if the run is still held on the same."""
+        within a queue by priority and then by age, and within the limits of the queues. A run that
+        was already executing (its owner died) needs no room in its queue. Suspects are returned
+        only if requested, and then nothing else. Held runs are returned only if requested
+        (`wanted.again`): `run_released` and `run_claimed` are written in one transaction, if the
+        run is still held on the same token."""
         ...
 
     def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
-        """Commit what `work` does with a connection of this database together with the write that
-        it returns. If it raises, or the write is refused, nothing of it has happened. The lease
-        has no write under way; the connection must not be committed or rolled back by `work`: what
-        cannot be refused is found out, and raises EndedByItself."""
+        """Commit the statements of `work` on a connection of this database together with the write
+        that it returns. If it raises, or the write is refused, all of it is rolled back. The lease
+        must have no pending write. `work` must not commit or roll back the connection: if that
+        cannot be prevented, it is detected and raises EndedByItself."""
         ...
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         """Commit a batch in one transaction, in order; a refused write fails alone. On return
         each committed lease's `row` is the new row. Renewal is a write without drafts.
-        Raises StoreFull (nothing of the batch was written, may be tried again) or StoreFailed
+        Raises StoreFull (no part of the batch was written, it may be tried again) or StoreFailed
         (I/O error: this handle is dead). An error of one write (StoreLostData, an illegal entry) is
-        raised if the batch has no other write, else it is the `Broken` of that write."""
+        raised if the batch has no other write, otherwise it is the `Broken` of that write."""
         ...
 
     def get(self, run_id: str) -> RunRow | None:
-        """Return the verified row; absence is confirmed by a second path."""
+        """Return the verified row; absence is confirmed through a second path."""
         ...
 
     def by_number(self, run_no: int) -> RunRow | None:
@@ -215,12 +218,12 @@ class Store(Protocol):
         ...
 
     def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
-        """Return chunk `number` of a run, verified, with some that stand before it. Raises RunDeleted
+        """Return chunk `number` of a run, verified, with some chunks before it. Raises RunDeleted
         if the run was removed."""
         ...
 
     def key(self, effect: str, key: str) -> KeyState | None:
-        """Return a claimed key; absence is confirmed by a second path."""
+        """Return a claimed key; absence is confirmed through a second path."""
         ...
 
     def waiting_on(self, token: str) -> Rows:
@@ -228,9 +231,8 @@ class Store(Protocol):
         ...
 
     def held_on(self, prefix: str, after: str = "", limit: int = 500) -> Names:
-        """Return the different tokens that begin with `prefix` and on which runs are held, in order,
-        from the one behind `after` on. Its cost depends on how many tokens there are, not on how many
-        runs are held on each."""
+        """Return the distinct tokens that begin with `prefix` and on which runs are held, in order,
+        after `after`. The cost depends on the number of tokens, not on the number of held runs."""
         ...
 
     def claimable(self, at_us: int, limit: int) -> Rows:
@@ -248,9 +250,9 @@ class Store(Protocol):
         ...
 
     def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:
-        """Write a schedule if its cursor is as expected (None: there is none yet). Returns whether it
-        stands there as given: two writers of the same row are both told so where a connection breaks
-        at its commit, since the row is the same whoever of them wrote it."""
+        """Write a schedule if it has the expected cursor (None: there is no schedule yet). Return whether
+        the store has this row now. If a connection breaks at the commit, two writers of the same row
+        both get True, since the row does not say who wrote it."""
         ...
 
     def schedules(self) -> Schedules:
@@ -258,13 +260,13 @@ class Store(Protocol):
         ...
 
     def whole(self, row: RunRow) -> WholeRun:
-        """Return a run as its row says, with everything that belongs to it, verified: all read at
-        one moment. Raises RunDeleted if the run was removed since the row was read."""
+        """Return a run with all its data, verified, all from one state of the store. Raises
+        RunDeleted if the run was removed since the row was read."""
         ...
 
     def put_whole(self, run: WholeRun) -> bool:
-        """Write a run of another store, unowned, with its chain as it is. False if it is here
-        already, equal up to where it came from; raises RunConflict if it differs."""
+        """Write a run of another store without an owner, with its chain unchanged. Return False if
+        it is here already, equal up to the copied end; raise RunConflict if it differs."""
         ...
 
     def owner_name(self, owner: int | None) -> str:
@@ -276,15 +278,15 @@ class Store(Protocol):
         ...
 
     def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
-        """Put a message into the inbox of a run; its id is unique per run. Refused once the run has
-        ended or failed (`lifecycle.ENDED`), or was moved to another store, but for an id that is there
-        already. With an
+        """Put a message into the inbox of a run; its id is unique per run. Refused after the run
+        has ended or failed (`lifecycle.ENDED`) or was moved to another store, except for an existing
+        id. With an
         `etag` (`rows.etag_of`), raises `StaleView` if the run has another one now."""
         ...
 
     def inbox(self, run_no: int, after: int = 0) -> Messages:
-        """Return the messages behind a number that no write has taken yet, oldest first, verified.
-        Reads only what came after that number."""
+        """Return the messages after a number that no write has taken yet, oldest first, verified.
+        Reads only messages after that number."""
         ...
 
     def messages(self, run_no: int) -> AllMessages:
@@ -297,8 +299,8 @@ class Store(Protocol):
         ...
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
-        """Return the number of the newest message that is not taken, for those of these runs that
-        have one."""
+        """Return the number of the newest untaken message, for those of these runs that have
+        one."""
         ...
 
     def questions(self, run_id: str | None = None, limit: int = 1000) -> Questions:
@@ -310,70 +312,70 @@ class Store(Protocol):
         ...
 
     def put_account(self, account: Account, *, only_new: bool = False) -> Account:
-        """Set the limits of a family's account, which is made if there is none; what was spent stays as
-        it is. With `only_new`, one that is there is left alone. Returns the account as it is now."""
+        """Set the limits of a family's account, which is created if missing; the spent amounts
+        stay. With `only_new`, an existing account is not changed. Return the current account."""
         ...
 
     def memo(self, space: str, key: str) -> Memo | None:
-        """Return a value of a memory, unless its time is over or it was removed."""
+        """Return a value of a memory, unless it has expired or was removed."""
         ...
 
     def memos(self, space: str, prefix: str = "", after: str = "", limit: int = 100) -> Memos:
-        """Return values of a memory by key, in order, from the key behind `after` on."""
+        """Return values of a memory in order of their keys, after the key `after`."""
         ...
 
     def spaces(self) -> Names:
-        """Return the names of the memories, in order, also of those whose values are all over."""
+        """Return the names of the memories, in order, including those whose values have all
+        expired."""
         ...
 
     def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
-        """Write a value of a memory; returns it with its new version. With `expected` only if it
-        has this version now (0: there is none), else None."""
+        """Write a value of a memory; return it with its new version. With `expected`, write only if
+        this is the current version (0: no value), otherwise return None."""
         ...
 
     def put_memos(self, memos: Sequence[Memo], expected: Sequence[Memo] = ()) -> bool:
-        """Write values of memories, all or none; what they expect is not looked at. With `expected`
-        only if each of these has the version now that it expects, else False; they are not written,
-        and need not be among those that are."""
+        """Write values of memories, all or none; their own expected versions are ignored. With
+        `expected`, write only if each of these has its expected version, otherwise return False;
+        these are not written and need not be among the written ones."""
         ...
 
     def expired_memos(self, space: str | None = None, limit: int = 500) -> Memos:
-        """Return values whose time is over and which nobody has removed, of one memory or of all."""
+        """Return expired values that are not removed yet, of one memory or of all."""
         ...
 
     def drop_memos(self, before_us: int) -> int:
-        """Remove values of memories whose time was over before this, or which were removed before;
-        up to a thousand at once. Returns how many; their versions count anew."""
+        """Delete values of memories that expired or were removed before this time, up to a thousand
+        per call. Return the number; their versions start again."""
         ...
 
     def put_measures(self, measures: Sequence[Measure]) -> None:
-        """Write measures of a process. A measure of the same minute, process and flow is replaced, so
-        a repeated write changes nothing. Nobody is notified."""
+        """Write measures of a process. A measure of the same minute, process and flow is replaced,
+        so a repeated write changes nothing. No process is notified."""
         ...
 
     def measures(self, after_us: int, before_us: int, limit: int = 100_000) -> Measured:
         """Return the measures of the minutes from `after_us` on that begin before `before_us`, in
-        order; those that are damaged are only named."""
+        order; damaged ones are only named."""
         ...
 
     def drop_measures(self, before_us: int) -> int:
-        """Remove measures of minutes before this, up to a thousand at once; returns how many."""
+        """Delete measures of minutes before this, up to a thousand per call; return the number."""
         ...
 
     def forget(self, row: RunRow, at_us: int) -> bool:
         """Remove the journal, chunks, messages, keys, questions and account of an ended run, and mark
-        its row as deleted. False if the row is no longer as it was read, or if a fork that is not
-        deleted stands on it (its `origin`). Only for a run that has ended (`lifecycle.ENDED`); safe
-        to repeat."""
+        its row as deleted. Return False if the row has changed since it was read, or if a fork that
+        is not deleted depends on it (its `origin`). Only for a run that has ended
+        (`lifecycle.ENDED`); safe to repeat."""
         ...
 
     def verify(
         self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
     ) -> Findings:
-        """Check everything: pages, rows, chains, chunks, keys, that rows and journals agree, and that
-        no acknowledged commit is missing. All of it is read in one state of the store, so that
-        nothing that others write meanwhile is taken for damage. An id that no run has is
-        `RunNotFound`."""
+        """Check everything: pages, rows, chains, chunks, keys, that rows and journals agree, and
+        that no acknowledged commit is missing. All data is read from one state of the store, so
+        that concurrent writes are not reported as damage. An unknown id raises `RunNotFound`."""
         ...
 
     def backup(self, path: str, progress: Progress = no_progress) -> None:
@@ -385,6 +387,6 @@ class Store(Protocol):
         ...
 
     def close(self, *, at_work: bool = False) -> None:
-        """Release everything; safe to call twice. With code of runs still `at_work` in this process
-        its owners are not given out as dead: what they began may yet happen."""
+        """Release everything; safe to call twice. If code of runs is still `at_work` in this
+        process, its owners are not reported dead: their effects may still happen."""
         ...

@@ -1,4 +1,5 @@
-"""Runs as one file: lines of JSON, with the chain that shows whether somebody changed them.
+"""Export and import of runs as one file: lines of JSON with the digest chain, which reveals
+changes.
 
     {"holdfast_export": 2, "run": "refund-41", "runs": 1}
     {"row": {…}}                        one run: its row,
@@ -8,9 +9,9 @@
     …                                   the runs that belong to it
     {"end": "…"}                        a digest of all bytes above
 
-A name that ends in `.gz` is compressed. Everything is checked when it is read, before anything is
-used: an entry against the chain, a chunk and a key against their digests, the whole against its end.
-A digest without a key finds accidents and careless edits, not somebody who makes it anew.
+A file whose name ends in `.gz` is compressed. Everything is verified on reading, before it is used:
+an entry against the chain, a chunk and a key against their digests, the file against its end. An
+unkeyed digest detects accidents and careless edits, not an attacker who computes it again.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from holdfast.errors import Corrupt, StoreError, UsageError
 
 VERSION = 2
 LINE_MAX_BYTES = 96 * 1024 * 1024
-"""A value has at most 64 MiB; a line that is longer is none of ours."""
+"""The maximum length of a line; a value has at most 64 MiB."""
 
 _encode = msgspec.json.encode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -59,7 +60,7 @@ class Head(msgspec.Struct):
 
 
 class _EntryLine(msgspec.Struct):
-    """One entry in a file; its body stands there as it was stored."""
+    """One entry in a file, with its stored body."""
 
     seq: int
     kind: Kind
@@ -74,7 +75,7 @@ class _EntryLine(msgspec.Struct):
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Any other line: one of these."""
+    """Any other line; it has one of these fields."""
 
     row: RunRow | None = None
     entry: _EntryLine | None = None
@@ -99,7 +100,7 @@ class Exported(msgspec.Struct, frozen=True):
 
     @property
     def run(self) -> WholeRun:
-        """The run that was asked for."""
+        """The requested run."""
         return next(run for run in self.runs if run.row.run_id == self.run_id)
 
 
@@ -107,7 +108,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 def write(path: Path, run_id: str, runs: Iterable[WholeRun], count: int) -> int:
-    """Write runs to a new file that nobody else can read; returns its size."""
+    """Write runs to a new file that only this user can read; return its size."""
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
@@ -125,7 +126,7 @@ def write(path: Path, run_id: str, runs: Iterable[WholeRun], count: int) -> int:
                 _write(plain, run_id, runs, count)
             plain.flush()
             os.fsync(plain.fileno())
-        filesystem.sync(str(path.parent))  # Its name too.
+        filesystem.sync(str(path.parent))  # Sync the name too.
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in filesystem.NO_SPACE:
@@ -137,7 +138,7 @@ def write(path: Path, run_id: str, runs: Iterable[WholeRun], count: int) -> int:
 
 
 def replace(fresh: Path, path: Path) -> Path:
-    """Put a file that was written in the place of another, durably."""
+    """Replace a file with a complete new one, durably."""
     fresh.replace(path)
     filesystem.sync(str(path.parent))
     return path
@@ -184,7 +185,7 @@ def _digest(number: int, raw: bytes) -> bytes:
 
 @contextlib.contextmanager
 def damage_in(path: Path) -> Generator[None]:
-    """Say of damage that is found here that it is in a file, and not in the store."""
+    """Mark damage found inside as damage of a file, not of the store."""
     try:
         yield
     except Corrupt as error:
@@ -193,7 +194,7 @@ def damage_in(path: Path) -> Generator[None]:
 
 
 def read(path: Path, progress: Progress = no_progress) -> Exported:
-    """Read a file and check everything in it; what somebody changed is refused, by its name."""
+    """Read a file and verify it; refuse changed data, and name it."""
     try:
         with damage_in(path), open(path, "rb") as plain:
             packed = plain.read(2) == b"\x1f\x8b"
@@ -283,7 +284,7 @@ class _Reading:
         return entry
 
     def _check_run(self) -> None:
-        """The run that was read so far is whole: its chain ends where its row says."""
+        """Check that the last run is complete: its chain ends at the head in its row."""
         if not self._runs:
             return
         run = self._runs[-1]

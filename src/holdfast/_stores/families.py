@@ -1,4 +1,4 @@
-"""Families of runs: their children, and whose account a run spends from."""
+"""Families of runs: children, and the account from which a run spends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = 500
 
 
 def children(store: Store, run_id: str, status: list[Status] | None = None) -> Iterator[RunRow]:
-    """Yield the runs that a run has started, newest first, however many there are."""
+    """Yield all child runs of a run, newest first."""
     query = Query(parent=run_id, status=status, limit=PAGE)
     while page := store.list(query):
         yield from page
@@ -25,8 +25,8 @@ def open_children(store: Store, run_id: str) -> list[str]:
 
 
 def account_of(store: Store, row: RunRow) -> Account | None:
-    """Return the account that a run spends from: that of its root; if the root has none, its own or
-    that of the nearest run above it."""
+    """Return the account from which a run spends: that of its root; if the root has none, its own
+    or that of its nearest ancestor."""
     if row.root is None:
         return store.account(row.run_id)
     account = store.account(row.root)

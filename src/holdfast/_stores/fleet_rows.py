@@ -1,6 +1,7 @@
-"""Rows of what a fleet shares, sealed like all others: the limits of queues, and schedules.
+"""Sealed rows that a fleet shares: queue limits and schedules.
 
-What is read is verified. Damage here stops what depends on it, and is mended by setting it anew.
+Rows are verified on reading. Damage stops the operations that depend on the row, until it is set
+again.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ Values = Sequence[Any]
 
 
 def limits_values(namespace: str, limits: Limits) -> tuple[Any, ...]:
-    """Return what is put into queues; the digest comes last."""
+    """Return the values to insert into queues; the digest comes last."""
     return _sealed(namespace, limits)
 
 
 def limits_in(fetch: Fetch, namespace: str) -> dict[str, Limits]:
-    """Return the verified limits of a namespace, by queue. All rows are read: one that fell out of
-    its namespace by damage is noticed, too."""
+    """Return the verified limits of a namespace, by queue. All rows are read, so that a row with a
+    damaged namespace is noticed too."""
     return limits_of_rows(fetch("all_limits", ()), namespace)
 
 
@@ -57,14 +58,14 @@ def limits_of(values: Values) -> Limits:
 
 
 def queue_name(name: object) -> str:
-    """Return the name of a queue as a run has it; one that is no text was damaged."""
+    """Return the queue name in a run's row; a name that is not a string is damage."""
     if not isinstance(name, str):
         raise Corrupt("the queue of a run", why=f"{name!r} is no name")
     return name
 
 
 def schedule_values(namespace: str, row: ScheduleRow) -> tuple[Any, ...]:
-    """Return what is put into schedules; the digest comes last."""
+    """Return the values to insert into schedules; the digest comes last."""
     return _sealed(namespace, row)
 
 

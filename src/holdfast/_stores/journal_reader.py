@@ -1,4 +1,5 @@
-"""Reading a run back: every entry and chunk is checked against the chain before it is used."""
+"""Read the journal of a run: every entry and chunk is verified against the chain before it is
+used."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from holdfast.errors import Corrupt
 
 
 def load(fetch: Fetch, row: RunRow, skips: Sequence[tuple[int, int]]) -> list[Entry]:
-    """Return the entries of a run but for the skipped ranges, verified; none of a removed one."""
+    """Return the entries of a run without the skipped ranges, verified; none for a removed run."""
     row.check()
     if row.deleted_us is not None:
         return []
@@ -56,7 +57,7 @@ def _entries(fetch: Fetch, row: RunRow, first: int, last: int) -> list[list[obje
 
 
 def _digest_at(fetch: Fetch, row: RunRow, seq: int) -> bytes:
-    """Return the digest that is stored at a number; what comes next is chained to it."""
+    """Return the stored digest at a number, to which the next entry is chained."""
     if seq == 0:
         return GENESIS
     at = row.run_no << SEQ_BITS | seq
@@ -67,7 +68,7 @@ def _digest_at(fetch: Fetch, row: RunRow, seq: int) -> bytes:
 
 
 def entry(fetch: Fetch, row: RunRow, seq: int) -> Entry | None:
-    """Return the row of the journal that has this number, verified; None beyond the end."""
+    """Return the journal row with this number, verified; None beyond the end."""
     if row.deleted_us is not None or not 1 <= seq <= row.last_seq:
         return None
     base = row.run_no << SEQ_BITS
@@ -83,7 +84,7 @@ def entry(fetch: Fetch, row: RunRow, seq: int) -> Entry | None:
 
 
 def chunks(fetch: Fetch, run_no: int, number: int) -> Mapping[int, bytes]:
-    """Return a chunk, verified, with some that stand before it."""
+    """Return a chunk, verified, with some chunks before it."""
     base = run_no << SEQ_BITS
     found: dict[int, bytes] = {}
     for row_id, digest, body in fetch(

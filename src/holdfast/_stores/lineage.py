@@ -1,8 +1,8 @@
-"""Where a fork comes from: the entries and chunks that it borrows from other runs of its store.
+"""The lineage of a fork: the entries and chunks that it borrows from other runs of its store.
 
-A fork has one space of values with the run that it came from: chunks below its `base` are the other
-run's (or of the run that this one came from), and its own begin there. So what it borrows is read as
-it stands, and what it writes refers to it.
+A fork shares the numbers of chunks with its origin: chunks below its `base` belong to the origin
+(or to the origin's origin), and its own begin there. So borrowed entries are read unchanged, and
+new entries can refer to borrowed chunks.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from holdfast.errors import Corrupt, RunDeleted
 
 PAGE = 200
 LONG = 32
-"""Shorter ranges that are not needed are read and left out, which costs less than a gap."""
+"""Shorter unneeded ranges are read and dropped, which costs less than a gap."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The origin of a fork, as its row has it."""
+    """The origin in the row of a fork."""
 
     run: str
     base: int
 
 
 def origin_of(row: RunRow) -> Origin | None:
-    """Return where a run came from, if it is a fork."""
+    """Return the origin of a run, if it is a fork."""
     return None if row.origin is None else msgspec.json.decode(row.origin, type=Origin)
 
 
 def written_by_forks(run_id: str) -> tuple[str, str]:
-    """Return between which texts (the second is outside) the `origin` of each fork of a run lies."""
+    """Return the bounds of the `origin` of all forks of a run (the second is exclusive)."""
     begins = msgspec.json.encode(Origin(run_id, 0)).decode().removesuffix("0}")
     return begins, begins.removesuffix(":") + ";"
 
@@ -48,7 +48,7 @@ def check_origin(
     row: RunRow, find: Callable[[str], RunRow | None], etag: str | None = None
 ) -> None:
     """Refuse a fork of a run that was deleted, or that has another etag, in the transaction that
-    is to write it. One that is not in the store at all may come later, with a copy."""
+    writes the fork. An origin that is not in the store may arrive later, with a copy."""
     origin = origin_of(row)
     other = None if origin is None else find(origin.run)
     if other is not None and other.deleted_us is not None:
@@ -58,7 +58,7 @@ def check_origin(
 
 
 def forks(store: Store) -> dict[str, list[str]]:
-    """Return the forks of a store, by the run that they came from."""
+    """Return the forks of a store, by origin."""
     found: dict[str, list[str]] = {}
     query = Query(forks=True, limit=PAGE)
     while page := store.list(query):
@@ -77,7 +77,7 @@ def fold(
     *,
     empty: History | None = None,
 ) -> History:
-    """Return the folded history of a run, verified, with what it borrows if it is a fork."""
+    """Return the folded history of a run, verified, with its borrowed entries if it is a fork."""
     return read(store, row, skips, empty=empty)[1]
 
 
@@ -88,15 +88,15 @@ def read(
     *,
     empty: History | None = None,
 ) -> tuple[list[Entry], History]:
-    """Return the entries of a run, and their fold with what it borrows if it is a fork."""
+    """Return the entries of a run, and their fold with the borrowed entries if it is a fork."""
     entries = store.load(row, skips)
     lent = borrowed(store, row)
     return entries, fork_history.fold(row.run_id, entries, lent, gaps=bool(skips), empty=empty)
 
 
 def borrowed(store: Store, row: RunRow) -> Borrowed | None:
-    """Return what a fork borrows; None of any other run. Raises RunDeleted if the fork was removed
-    since its row was read."""
+    """Return the borrowed entries of a fork; None for any other run. Raises RunDeleted if the fork
+    was removed since its row was read."""
     if row.origin is None:
         return None
     with lookups.unless_removed(store.by_number, row.run_no):
@@ -108,14 +108,14 @@ def borrowed(store: Store, row: RunRow) -> Borrowed | None:
 
 
 def told_of(store: Store, row: RunRow) -> Facts:
-    """Return what a fork says of where it came from. Raises RunDeleted if the fork was removed since
-    its row was read."""
+    """Return the facts about a fork's origin in its journal. Raises RunDeleted if the fork was
+    removed since its row was read."""
     with lookups.unless_removed(store.by_number, row.run_no):
         return fork_history.read(row.run_id, store.entry(row.run_no, 2))
 
 
 def _entries(store: Store, row: RunRow, part: Part) -> list[Entry]:
-    """Load a part of another run, up to the entry whose digest the fork knows."""
+    """Load a part of another run, up to the entry whose digest the fork has recorded."""
     other = _found(store, row, part.run)
     if other.last_seq < part.seq:
         raise Corrupt(
@@ -154,7 +154,7 @@ def _found(store: Store, row: RunRow, run_id: str) -> RunRow:
 
 
 def chunks_of(store: Store, row: RunRow) -> Callable[[int], Mapping[int, bytes]]:
-    """Return how the chunks of a run are read, wherever they stand."""
+    """Return a function that reads the chunks of a run, its own and borrowed ones."""
     if row.origin is None:
         return lambda number: store.chunks(row.run_no, number)
     rows: dict[str, RunRow] = {}

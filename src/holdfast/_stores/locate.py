@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Open the store of a URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTIONS = ("mode", "force_fs")
 
 
 class SqlitePlace(msgspec.Struct, frozen=True):
-    """A file, and how it is to be opened."""
+    """A file, and the options for opening it."""
 
     path: str
     read_only: bool = False
@@ -34,7 +34,7 @@ def open_store(
     lease_s: float = 30.0,
     create: bool = True,
 ) -> Store:
-    """Open the store that a URL names; unless it may be made, one that is not there is an error."""
+    """Open the store that a URL names; a missing store is an error unless `create` is true."""
     if url in {"memory:", "memory://"}:
         return open_temporary(TemporaryFolder(), namespace=namespace, clock=clock, lease_s=lease_s)
     if _parts(url).scheme in {"postgresql", "postgres"}:
@@ -65,7 +65,7 @@ def check_new(url: str) -> None:
 
 
 def open_temporary(folder: TemporaryFolder, **options: Any) -> Store:
-    """Open a handle on the store in a temporary folder, as one more process would."""
+    """Open a handle on the store in a temporary folder, as another process would."""
     from holdfast._stores.sqlite.sqlite_store import SqliteStore
 
     return SqliteStore(folder.file, temporary=folder, **options)
@@ -87,7 +87,7 @@ def _open_postgres(url: str, **options: Any) -> Store:
 def _parts(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError:  # Its text has the address, and that may have a password.
+    except ValueError:  # The error's text has the address, which may have a password.
         raise StoreUnusable(
             f"{shown(url)!r} is not the URL of a store; write {FORMS}; in a user, a password or a "
             "path, what is not a letter or a digit is written as %XX"
@@ -95,7 +95,7 @@ def _parts(url: str) -> SplitResult:
 
 
 def parse(url: str) -> SqlitePlace:
-    """Take a SQLite URL apart; anything else is refused with what to write instead."""
+    """Parse a SQLite URL; refuse anything else, and name the valid forms."""
     parts = _parts(url)
     if parts.scheme != "sqlite":
         raise StoreUnusable(f"{shown(url)!r} is not the URL of a store; write {FORMS}")

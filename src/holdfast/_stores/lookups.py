@@ -1,7 +1,7 @@
-"""Reads that must not be fooled by a damaged index, inside a transaction and outside.
+"""Look-ups that detect a damaged index, inside a transaction and outside.
 
-An absence decides that a run is new or that an effect never happened, so it is confirmed by a
-second path. Both paths are looked at by one statement: what others commit in between is no damage.
+An absence decides that a run is new or that an effect never happened, so it is confirmed through a
+second path. One statement uses both paths, so that concurrent commits are not reported as damage.
 `fetch` runs a named query: on a reading connection, or on the one that writes.
 """
 
@@ -23,7 +23,7 @@ Fetch = Callable[[str, Any], list[Any]]
 
 
 def find_run(fetch: Fetch, namespace: str, run_id: str) -> RunRow | None:
-    """Return the verified row of a run, or None if it certainly is not there."""
+    """Return the verified row of a run, or None if it certainly does not exist."""
     at = (namespace, run_id)
     found = _rows(fetch, "run_both_ways", (*at, row_codec.name_hash(*at)), run_id)
     for _, *values in _of_way(found, shown=True):
@@ -39,12 +39,12 @@ def find_run(fetch: Fetch, namespace: str, run_id: str) -> RunRow | None:
 
 
 def _of_way(found: list[Any], *, shown: bool) -> list[Any]:
-    """Return what one of the two ways has found: that by name, or that by hash."""
+    """Return the rows of one of the two paths: by name, or by hash."""
     return [values for values in found if bool(values[0]) is shown]
 
 
 def run_by_number(fetch: Fetch, run_no: int, last_run_no: int) -> RunRow | None:
-    """Return the verified row of a run number; every number that was given is there."""
+    """Return the verified row of a run number; every assigned number must exist."""
     found = _rows(fetch, "run_by_number", (run_no,), f"number {run_no}")
     if found:
         return row_codec.run_row(found[0])
@@ -55,9 +55,9 @@ def run_by_number(fetch: Fetch, run_no: int, last_run_no: int) -> RunRow | None:
 
 @contextlib.contextmanager
 def unless_removed(by_number: Callable[[int], RunRow | None], run_no: int) -> Generator[None]:
-    """Read what belongs to a run: what is not there is damage, unless the run was removed meanwhile.
-    So is a run that it was forked from and that was removed: it stands as long as its forks do.
-    A removed run stays removed, so it may be looked at afterwards."""
+    """Read data of a run: missing data is damage, unless the run was removed meanwhile. A removed
+    origin of a fork is damage too: it must exist as long as its forks. Removal is final, so the
+    check can follow the read."""
     try:
         yield
     except (Corrupt, RunDeleted):
@@ -84,7 +84,7 @@ def find_key(fetch: Fetch, namespace: str, effect: str, key: str) -> KeyState | 
 
 
 def messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
-    """Return all messages of a run, oldest first, with none missing by either path."""
+    """Return all messages of a run, oldest first, checked through both paths."""
     first = run_no << SEQ_BITS
     found = fetch("messages_both_ways", (first, first | SEQ_MASK, run_no))
     rows = _in_order(run_no, found, first)
@@ -95,8 +95,8 @@ def messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
 
 
 def messages_since(fetch: Fetch, run_no: int, after: int) -> Sequence[MessageRow]:
-    """Return the messages of a run behind a number, oldest first, with none missing by either path.
-    Reads only those, however many came before."""
+    """Return the messages of a run after a number, oldest first, checked through both paths. Reads
+    only those."""
     first = run_no << SEQ_BITS
     found = fetch("messages_since", (first | after, first | SEQ_MASK, run_no, first | after))
     rows = _in_order(run_no, found, first | after)
@@ -107,7 +107,7 @@ def messages_since(fetch: Fetch, run_no: int, after: int) -> Sequence[MessageRow
 
 
 def _in_order(run_no: int, found: list[Any], before: int) -> list[MessageRow]:
-    """Return the verified messages behind a number: every number that was given is there."""
+    """Return the verified messages after a number; every assigned number must exist."""
     rows = [row_codec.message_row(values) for _, *values in _of_way(found, shown=True)]
     rows.sort(key=lambda row: row.id)
     if [row.id for row in rows] != list(range(before + 1, before + len(rows) + 1)):
@@ -120,8 +120,8 @@ def _other_messages(run_no: int) -> Corrupt:
 
 
 def find_message(fetch: Fetch, run_no: int, message_id: str) -> MessageRow | None:
-    """Return a verified message, or None if the index of ids does not show it. What the index shows
-    wrongly is found by who reads the inbox."""
+    """Return a verified message, or None if the index of ids does not have it. Reads of the inbox
+    detect a wrong index."""
     for values in fetch("message_by_id", (run_no, message_id)):
         row = row_codec.message_row(values)
         if (row.run_no, row.message_id) != (run_no, message_id):

@@ -1,5 +1,5 @@
-"""Rows of measures, sealed like all others. One that is damaged is left out and named: it is no reason
-to have no trends at all, and it is never counted."""
+"""Sealed rows of measures. A damaged row is omitted and named: it must not prevent trends, and is
+never counted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _counts = msgspec.json.Decoder(Counts)
 
 
 def measure_values(namespace: str, measure: Measure) -> tuple[Any, ...]:
-    """Return what is put into measures; the digest comes last."""
+    """Return the values to insert into measures; the digest comes last."""
     body = msgspec.json.encode(measure.counts)
     values = (namespace, measure.at_us, measure.process, measure.flow, body)
     return (*values, seal(GENESIS, values))
 
 
 def in_order(measures: Iterable[Measure]) -> list[Measure]:
-    """Return measures in the order in which stores keep and give them."""
+    """Return measures in the order in which stores return them."""
     return sorted(measures, key=lambda it: (it.at_us, it.process, it.flow))
 
 
@@ -46,7 +46,7 @@ def measure_of(values: Sequence[Any]) -> Measure:
 
 
 def measured(rows: Iterable[Sequence[Any]]) -> Measured:
-    """Return the measures that rows hold, and what is damaged."""
+    """Return the measures of these rows, and the damaged ones."""
     found = Measured()
     for values in rows:
         try:
@@ -57,5 +57,5 @@ def measured(rows: Iterable[Sequence[Any]]) -> Measured:
 
 
 def _text(value: Any) -> Any:
-    """Return a name as text; SQLite hands it out as bytes, whatever has become of them."""
+    """Return a name as a string; SQLite returns it as bytes, which may be damaged."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

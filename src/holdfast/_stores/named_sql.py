@@ -1,4 +1,4 @@
-"""Named SQL: every statement of a dialect stands in one file, under its name."""
+"""Named SQL: all statements of a dialect are in one file, each with a name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FRAGMENT = re.compile(r"\{(\w+)\}")
 
 
 def parse(text: str) -> dict[str, str]:
-    """Split a file into its named statements; `{name}` takes in another block."""
+    """Split a file into its named statements; `{name}` includes another block."""
     blocks: dict[str, str] = {}
     for name, body in _BLOCK.findall(text):
         assert name not in blocks, f"two statements are named {name}"

@@ -1,7 +1,7 @@
-"""The concurrency limit and the rate limit of a queue, as one claimer sees them. Pure.
+"""The concurrency limit and the rate limit of a queue during a claim. Pure.
 
-A store counts the runs at work and those started lately, inside the transaction that claims. The
-gate decides which candidates may pass, in their order, and counts them.
+A store counts the running runs and the recently started ones, inside the transaction of the claim.
+The gate decides which candidates may pass, in order, and counts them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Gate:
-    """Which runs of one queue may be claimed now."""
+    """Decides which runs of one queue may be claimed now."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class Gate:
     ) -> None:
         self.limits = limits
         self._running = Counter(dict(running))
-        """Runs at work, by limit key."""
+        """Running runs, by limit key."""
         self._begun = Counter(dict(begun))
         """First claims in the last period, by limit key."""
 
     @property
     def is_open(self) -> bool:
-        """Whether anything that is not at work yet may pass."""
+        """Whether any run that is not running yet may pass."""
         return not self.limits.paused and _below(self._running.total(), self.limits.concurrency)
 
     @property
@@ -43,15 +43,15 @@ class Gate:
         return _below(self._begun.total(), self.limits.rate)
 
     def full_keys(self) -> list[str]:
-        """Return the limit keys of which nothing more may pass."""
+        """Return the limit keys without room for another run."""
         return _at_limit(self._running, self.limits.concurrency_per_key)
 
     def spent_keys(self) -> list[str]:
-        """Return the limit keys of which nothing may pass that was never claimed."""
+        """Return the limit keys without room for a run that was never claimed."""
         return _at_limit(self._begun, self.limits.rate_per_key)
 
     def admits(self, row: RunRow) -> bool:
-        """Tell whether a run may be claimed, and count it if so."""
+        """Return whether a run may be claimed, and count it if so."""
         if not self.would_admit(row):
             return False
         if row.owner is None:
@@ -60,9 +60,9 @@ class Gate:
         return True
 
     def would_admit(self, row: RunRow) -> bool:
-        """Tell whether a run may be claimed."""
+        """Return whether a run may be claimed."""
         if row.owner is not None:
-            return True  # It was at work already: it has its place.
+            return True  # It was running already, so it has its place.
         key, limits = row.limit_key, self.limits
         if not self.is_open or (
             key is not None and not _below(self._running[key], limits.concurrency_per_key)
@@ -73,8 +73,8 @@ class Gate:
         return self.begins and (key is None or _below(self._begun[key], limits.rate_per_key))
 
     def gives(self, row: RunRow, wanted: Wanted) -> bool:
-        """Tell whether a candidate is given to who asks, and count it if so. A suspect that is left
-        out is noted."""
+        """Return whether a candidate matches the request, and count it if so. A skipped suspect is
+        noted."""
         if row.run_no in wanted.unfit:
             return False
         if wanted.again is not None:
@@ -87,24 +87,24 @@ class Gate:
 
 
 def is_first(row: RunRow) -> bool:
-    """Tell whether the next claim of a run is its first, which the rate of its queue counts."""
+    """Return whether the next claim of a run is its first, which counts for the rate limit."""
     return row.epoch == 0
 
 
 def counts_starts(limits: Limits) -> bool:
-    """Tell whether a queue limits how many runs are begun in a period."""
+    """Return whether a queue has a rate limit."""
     return limits.rate is not None or limits.rate_per_key is not None
 
 
 def has_limits(limits: Limits) -> bool:
-    """Tell whether anything has to be counted before a run of the queue is claimed."""
+    """Return whether runs have to be counted before a claim from the queue."""
     chosen = (limits.concurrency, limits.concurrency_per_key, limits.rate, limits.rate_per_key)
     return limits.paused or any(part is not None for part in chosen)
 
 
 def begun_anywhere(names: Iterable[str], at_us: int) -> list[str]:
-    """Put queues in an order that begins with another one from time to time: a worker with room
-    for one run only serves all of them in the end."""
+    """Rotate the order of queues over time, so that a worker with a single place serves all of
+    them."""
     ordered = sorted(names)
     first = at_us % len(ordered) if ordered else 0
     return ordered[first:] + ordered[:first]
@@ -113,8 +113,8 @@ def begun_anywhere(names: Iterable[str], at_us: int) -> list[str]:
 def in_turns(
     names: Sequence[str], limit: int, take_from: Callable[[str, int], Sequence[T]]
 ) -> list[T]:
-    """Take from several queues so that none starves another: each gets an equal share, and what
-    one leaves is dealt out to the others again."""
+    """Take from several queues without starvation: each gets an equal share, and unused shares are
+    distributed to the others."""
     taken: list[T] = []
     hungry = list(names)
     while hungry and len(taken) < limit:
@@ -131,14 +131,14 @@ def in_turns(
 
 
 def pairs(flows: Mapping[str, Sequence[str]] | None) -> frozenset[tuple[str, str]] | None:
-    """Return what a worker can execute as pairs of flow and version."""
+    """Return the pairs of flow and version that a worker can execute."""
     if flows is None:
         return None
     return frozenset((flow, version) for flow, versions in flows.items() for version in versions)
 
 
 def can_execute(row: RunRow, flows: Collection[tuple[str, str]] | None) -> bool:
-    """Tell whether a worker that executes these (flow, version) pairs may take the run."""
+    """Return whether a worker that executes these (flow, version) pairs may take the run."""
     return flows is None or (row.flow, row.version) in flows
 
 

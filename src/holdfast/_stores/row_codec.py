@@ -1,7 +1,7 @@
-"""Rows of tables as objects, and back. Whatever does not read as it was written is `Corrupt`.
+"""Convert rows of tables to objects and back. A row that is not as it was written raises `Corrupt`.
 
-A digest covers the types as well as the values, so a column whose type changed is found by the
-same comparison; only what cannot even be compared (an unknown status, broken text) is caught here.
+A digest covers types and values, so it also detects a column whose type changed. Only values that
+cannot be compared (an unknown status, invalid text) are caught here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class StoreRow(msgspec.Struct, gc=False):
-    """The one row that every commit changes: how many there were, and the head of their chain."""
+    """The row that every commit changes: the number of commits, and the head of their chain."""
 
     store_id: str
     incarnation: int
@@ -59,7 +59,7 @@ class StoreRow(msgspec.Struct, gc=False):
 
 
 class OwnerRow(msgspec.Struct, gc=False):
-    """A process that may own runs, as it described itself."""
+    """A process that may own runs, with its description of itself."""
 
     owner: int
     pid: int
@@ -151,7 +151,7 @@ def entry(values: Values, prev: bytes, run_id: str) -> Entry:
 
 
 def entry_values(run_no: int, made: Entry) -> tuple[Any, ...]:
-    """Return what is inserted into the journal."""
+    """Return the values to insert into the journal."""
     return (
         run_no << SEQ_BITS | made.seq,
         made.kind,
@@ -167,44 +167,46 @@ def entry_values(run_no: int, made: Entry) -> tuple[Any, ...]:
 
 
 def chunk_digest(run_no: int, number: int, body: bytes) -> bytes:
-    """Return the digest of a chunk at its place."""
+    """Return the digest of a chunk at its position."""
     return seal(GENESIS, (run_no, number, body))
 
 
 def name_hash(*names: str) -> int:
-    """Return a 64-bit number of names, for the index that confirms an absence."""
+    """Return a 64-bit hash of names, for the index that confirms an absence."""
     form = b"".join(b"%d:%b" % (len(raw), raw) for raw in (name.encode() for name in names))
     return int.from_bytes(hashlib.blake2b(form, digest_size=8).digest(), "big", signed=True)
 
 
 def end_of_prefix(prefix: str) -> str | None:
-    """Return the first text behind all that begin with a prefix; None if there is none."""
+    """Return the first string after all strings with a prefix; None if there is none."""
     for at in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[at])
         if code < LAST_CODE:
-            following = chr(0xE000 if code == 0xD7FF else code + 1)  # Surrogates are no text.
+            following = chr(
+                0xE000 if code == 0xD7FF else code + 1
+            )  # Surrogates are not valid text.
             return prefix[:at] + following
     return None
 
 
 def key_values(state: KeyState) -> tuple[Any, ...]:
-    """Return what is put into keys, with the hash of its names."""
+    """Return the values to insert into keys, with the hash of the names."""
     hashed = name_hash(state.namespace, state.effect, state.key)
     return (*msgspec.structs.astuple(state), hashed)
 
 
 def message_values(message: MessageRow) -> tuple[Any, ...]:
-    """Return what is inserted into an inbox."""
+    """Return the values to insert into an inbox."""
     return msgspec.structs.astuple(message)
 
 
 def run_values(row: RunRow) -> tuple[Any, ...]:
-    """Return what is inserted into runs, with the hash of its names."""
+    """Return the values to insert into runs, with the hash of the names."""
     return (*msgspec.structs.astuple(row), name_hash(row.namespace, row.run_id))
 
 
 def moved_values(row: RunRow) -> tuple[object, ...]:
-    """Return everything that may ever change in a row of runs."""
+    """Return all values of a run's row that can change."""
     return (
         row.flow,
         row.version,
@@ -236,7 +238,7 @@ def moved_values(row: RunRow) -> tuple[object, ...]:
 
 
 def run_row_or_held(values: Values) -> RunRow:
-    """Return a row of runs; a damaged one is shown as held, and cannot be loaded or written."""
+    """Return a row of runs; a damaged row is returned as held, and cannot be loaded or written."""
     try:
         return run_row(values)
     except Corrupt as damage:
@@ -273,12 +275,12 @@ def run_row_or_held(values: Values) -> RunRow:
 
 
 def undamaged(rows: Iterable[Values]) -> Iterator[RunRow]:
-    """Yield the rows of runs that can be read: one damaged run must not stop the others."""
+    """Yield the readable rows of runs: one damaged run must not stop the others."""
     for values in rows:
         try:
             yield run_row(values)
         except Corrupt as damage:
-            import logging  # Only if there is something to say.
+            import logging  # Only on damage.
 
             logging.getLogger("holdfast.store").warning("not claimed: %s", damage)
 
@@ -302,7 +304,7 @@ def _kind(name: str) -> Kind:
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.:@=+-]+")
-"""Text that JSON writes as it is: rows without it need not be read as JSON."""
+"""Text that JSON does not escape: rows without it need not be parsed."""
 
 
 def list_values(query: Query, namespace: str) -> dict[str, object]:

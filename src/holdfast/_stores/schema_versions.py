@@ -1,9 +1,10 @@
-"""Which process may work with which store. Pure, and the same for every kind of store.
+"""The compatibility of processes and stores by schema version. Pure, and the same for every kind of
+store.
 
-A store says which version its schema has, and from which version on a process can work with it. A
-migration that only adds (expand) leaves the second number as it is: processes of the version before
-go on beside those of the new one. When no process of an older version is left, a later migration may
-take away what only those needed (contract), and raises it.
+A store has the version of its schema, and the lowest version of a process that can work with it. A
+migration that only adds (expand) keeps the second number: processes of the previous version keep
+working beside the new ones. When no process of an older version is left, a later migration may
+remove the parts that only those needed (contract), and raises the number.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 from holdfast.errors import Corrupt, StoreTooNew
 
 WORKS_FROM = 1
-"""The oldest version whose processes can work with a store of the newest one. Version 1 knows
-nothing of pulses: to it, the leases of a worker look as if they had run out. Version 2 knows nothing
-of waits: to it, the journal of a run that slept is damaged."""
+"""The oldest version whose processes can work with a store of the newest one. Version 1 has no
+pulses: it would treat the leases of a worker as expired. Version 2 has no waits: it would treat the
+journal of a run that slept as damaged."""
 
 WAY_OUT = "restore the store from a backup"
 """What is to be done about a store that is not whole, and cannot be opened."""

@@ -1,7 +1,7 @@
-"""Rows of what runs keep beside their journals, sealed like all others: questions, accounts, memories.
+"""Sealed rows of the side tables: questions, accounts, memories.
 
-An account that is not there means "no limit", and a value that is not there that nobody has written it:
-such an absence is confirmed by a second path, as that of a run or a key is.
+A missing account means "no limit", and a missing value means that it was never written. So such an
+absence is confirmed through a second path, like that of a run or a key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 def question_values(run_no: int, question: Question) -> tuple[Any, ...]:
-    """Return what is put into questions; the digest comes last. The run is known by its number."""
+    """Return the values to insert into questions; the digest comes last. The run is identified by
+    its number."""
     return _sealed((run_no, *msgspec.structs.astuple(question)[1:]))
 
 
@@ -33,7 +34,7 @@ def question_of(values: Values, run_id: str) -> Question:
 
 
 def account_values(namespace: str, account: Account) -> tuple[Any, ...]:
-    """Return what is put into accounts, with its digest, and the hash of its names."""
+    """Return the values to insert into accounts, with the digest and the hash of the names."""
     return (
         *_sealed((namespace, *msgspec.structs.astuple(account))),
         name_hash(namespace, account.root),
@@ -47,9 +48,9 @@ def account_of(values: Values) -> Account:
 
 
 def memo_values(namespace: str, memo: Memo) -> tuple[Any, ...]:
-    """Return what is put into memos, with its digest, and the hash of its names."""
+    """Return the values to insert into memos, with the digest and the hash of the names."""
     return (
-        *_sealed((namespace, *msgspec.structs.astuple(memo)[:-1])),  # Without what was expected.
+        *_sealed((namespace, *msgspec.structs.astuple(memo)[:-1])),  # Without the expected version.
         name_hash(namespace, memo.space, memo.key),
     )
 
@@ -66,14 +67,15 @@ def find_account(fetch: Fetch, namespace: str, root: str) -> Account | None:
 
 
 def find_memo(fetch: Fetch, namespace: str, space: str, key: str) -> Memo | None:
-    """Return a verified value of a memory, removed ones too, or None if there certainly is none."""
+    """Return a verified value of a memory, even a removed one, or None if there certainly is
+    none."""
     return _found(fetch, "memo", (namespace, space, key), memo_of)
 
 
 def _found(
     fetch: Fetch, what: str, names: tuple[str, ...], read: Callable[[Values], T]
 ) -> T | None:
-    # One statement looks by both ways: what others write or remove in between is no damage.
+    # One statement uses both paths, so that concurrent changes are not reported as damage.
     both = fetch(f"{what}_both_ways", (*names, name_hash(*names)))
     for by_name, *values in sorted(both, key=lambda row: not row[0]):
         found = read(values)

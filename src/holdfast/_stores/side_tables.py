@@ -1,8 +1,8 @@
-"""The tables beside the runs, inside one transaction: read, decided on an overlay, then written.
+"""The side tables inside one transaction: read, decided on an overlay, then written.
 
-A store works the writes of a batch in order. For each it lets the changes decide (`Overlay.decide`);
-what they put is staged, so that a write that is refused or fenced leaves nothing behind. An accepted
-write gives the statements that its changes come to, as text of the store's dialect.
+A store processes the writes of a batch in order. For each it lets the changes decide
+(`Overlay.decide`); their rows are staged, so that a refused or fenced write leaves nothing behind.
+The changes of an accepted write become statements in the store's dialect.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from holdfast._stores import lookups, row_codec, side_rows
 from holdfast._stores.lookups import Fetch
 
 Place = tuple[Any, ...]
-"""A table, and the place of a row in it."""
+"""A table, and the key of a row in it."""
 Statement = tuple[str, Any]
 """The name of a query, and its values."""
 
 
 class Put(msgspec.Struct):
-    """One row that a transaction changes: as it was stored, and as it is to be."""
+    """One row that a transaction changes: its stored and its new value."""
 
     place: Place
     before: Any
@@ -33,7 +33,8 @@ class Put(msgspec.Struct):
 
 
 class Overlay:
-    """The `View` of a transaction: what its writes have put, over what `read` finds."""
+    """The `View` of a transaction: the rows that its writes have put, over the rows that `read`
+    returns."""
 
     def __init__(self, read: Callable[..., Any]) -> None:
         self._read = read
@@ -41,26 +42,26 @@ class Overlay:
         self._staged: dict[Place, Any] = {}
 
     def know(self, rows: Iterable[tuple[Place, Any]]) -> None:
-        """Take in rows that were read beforehand; they stay true until the transaction ends."""
+        """Add rows that were read before; they stay valid until the transaction ends."""
         self._known.update(rows)
 
     def find(self, table: str, *at: Any) -> Any:
-        """Return the row at this place, or None."""
+        """Return the row with this key, or None."""
         place = (table, *at)
         if place in self._staged:
             return self._staged[place]
         if table == "runs":
-            return self._read(table, *at)  # The transaction itself changes them.
+            return self._read(table, *at)  # The transaction itself changes these.
         if place not in self._known:
             self._known[place] = self._read(table, *at)
         return self._known[place]
 
     def put(self, table: str, row: Any, *at: Any) -> None:
-        """Set the row at this place, if the write is accepted; None removes it."""
+        """Stage a row; None removes it. It takes effect if the write is accepted."""
         self._staged[table, *at] = row
 
     def decide(self, changes: Sequence[Change], applied: Applied, now_us: int) -> Refused | None:
-        """Stage what the changes of a write come to, or return why one of them refuses it."""
+        """Stage the rows of a write's changes, or return the refusal of one of them."""
         self._staged.clear()
         for change in changes if len(changes) == 1 else sorted(changes, key=attrgetter("rank")):
             refused = change.decide(self, applied, now_us)
@@ -70,26 +71,26 @@ class Overlay:
         return None
 
     def accept(self) -> list[Put]:
-        """Make what is staged part of the transaction, and return it."""
+        """Make the staged rows part of the transaction, and return them."""
         puts = [Put(place, self._known.get(place), row) for place, row in self._staged.items()]
         self._known.update(self._staged)
         self._staged.clear()
         return puts
 
     def discard(self) -> None:
-        """Forget what is staged: the write did not happen."""
+        """Drop the staged rows, because the write did not happen."""
         self._staged.clear()
 
 
 class SideTables:
-    """How the tables are read and written; a dialect overrides what differs."""
+    """Reads and writes the tables; a dialect overrides the differences."""
 
     def __init__(self, fetch: Fetch, namespace: str) -> None:
         self._fetch = fetch
         self._namespace = namespace
 
     def read(self, table: str, *at: Any) -> Any:
-        """Return a verified row, or None if it certainly is not there."""
+        """Return a verified row, or None if it certainly does not exist."""
         fetch, namespace = self._fetch, self._namespace
         if table == "keys":
             return lookups.find_key(fetch, namespace, *at)

@@ -1,11 +1,12 @@
-"""The clock of a store: it never goes back and never stands still, whatever the clock skew of a machine.
+"""The clock of a store: it never goes back and never stands still, despite clock skew.
 
-It continues from the largest time ever committed, at the pace of this machine's clock since boot,
-suspension included. A reference (the time of this machine; on a server, that of the database) may only
-move it forward. So one commit from a machine whose time was ahead moves the clock ahead for good.
+It continues from the largest committed time, at the pace of this machine's clock since boot,
+including suspension. A reference (the time of this machine; on a server, that of the database) can
+only move it forward. So one commit from a machine whose time was ahead moves the clock ahead
+permanently.
 
-All processes that share a file count from the same boot: an `Anchor` beside the file says which time
-of the store belongs to which count, so that a process that opens it later agrees with the others.
+All processes that share a file count from the same boot: an `Anchor` beside the file maps a count
+to a time of the store, so that a process that opens it later agrees with the others.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import NamedTuple
 Clock = Callable[[], int]
 
 SLEWED_US = 1_000_000
-"""A clock that is ahead of its reference by less than this runs slower by a tenth until they meet:
-that is an error of measurement, or another pace. If it is ahead by more, somebody set a clock back."""
+"""A clock that is ahead of its reference by less than this (a measurement error, or a different
+pace) runs slower by a tenth until they meet. If it is ahead by more, a clock was set back."""
 RELIED_ON_US = 500_000
-"""An answer of the database that took longer says little about its time."""
+"""The maximum duration of a database query whose time is used."""
 BOOT_BYTES = 8
 _FROM_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -42,17 +43,17 @@ def since_boot_us() -> int:
 
 
 class Anchor(NamedTuple):
-    """A time of the store, and the count of a machine that belongs to it."""
+    """A time of the store, and the machine's count at that time."""
 
     at_us: int
     counted_us: int
     boot: bytes
-    """Which count it is: of this boot, in this time namespace. Empty if nobody can tell."""
+    """The identity of the count: this boot, in this time namespace. Empty if unknown."""
 
 
 @cache
 def this_boot() -> bytes:
-    """Return what is the same in two processes exactly if they count from the same boot."""
+    """Return a value that is equal in two processes exactly if they count from the same boot."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -63,24 +64,24 @@ def this_boot() -> bytes:
 
 
 class FakeMachine:
-    """A machine of a simulation: its time can be set, and its count goes on."""
+    """A simulated machine: its time can be set, and its count goes forward."""
 
     def __init__(self, time_us: int) -> None:
         self.time_us = time_us
         self.counted_us = 0
 
     def __call__(self) -> int:
-        """Return what its time says."""
+        """Return its time."""
         return self.time_us
 
     def passes(self, us: int) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.time_us += us
         self.counted_us += us
 
 
 class StoreClock:
-    """One handle's clock. Tests may put a time of their own in the place of the machine's."""
+    """One handle's clock. Tests can replace the machine's time."""
 
     def __init__(self, injected: Clock | None = None) -> None:
         self._reference_us = injected or self._reference()
@@ -91,7 +92,7 @@ class StoreClock:
         self._lock = threading.Lock()
 
     def has_forked(self) -> None:
-        """In a forked child: whoever held the lock is not there."""
+        """Reset the lock in a forked child: the thread that held it does not exist there."""
         self._lock = threading.Lock()
 
     def now_us(self) -> int:
@@ -100,17 +101,17 @@ class StoreClock:
             return self._moved()
 
     def not_before(self, at_us: int) -> None:
-        """Go on from this time, if it is later: somebody has committed it."""
+        """Continue from this committed time, if it is later."""
         with self._lock:
             self._at_us = max(self._moved(), at_us)
 
     def anchor(self) -> Anchor:
-        """Return a time and a count that belong together: those of the last look."""
+        """Return the time and the count of the last reading."""
         with self._lock:
             return Anchor(self._at_us, self._counted_us, self._boot)
 
     def follow(self, anchor: Anchor) -> None:
-        """Agree with another process that counts from the same boot."""
+        """Synchronize with another process that counts from the same boot."""
         if self._boot and anchor.boot == self._boot:
             with self._lock:
                 now_us = self._moved()
@@ -119,7 +120,7 @@ class StoreClock:
                     self._at_us = max(now_us, anchor.at_us + passed_us)
 
     def _moved(self) -> int:
-        """Called several times for each step: few calls."""
+        """Return the moved clock. Called several times for each step, so it makes few calls."""
         counted_us = self._count()
         passed_us = counted_us - self._counted_us
         at_us = self._at_us + passed_us
@@ -136,13 +137,13 @@ class StoreClock:
 
 
 class DatabaseClock(StoreClock):
-    """The reference is the clock of the database: asked now and then, carried on in between by the
-    count since boot, so that no jump of the local time matters."""
+    """A clock with the database's time as reference: queried from time to time and continued with
+    the count since boot, so that jumps of the local time do not matter."""
 
     _offset_us = 0
 
     def ask(self, database_us: Clock) -> None:
-        """Hear what the database says; an answer that took long is not relied on."""
+        """Query the database's time; ignore an answer that took long."""
         before_us = since_boot_us()
         heard_us = database_us()
         took_us = since_boot_us() - before_us
@@ -155,7 +156,7 @@ class DatabaseClock(StoreClock):
 
 
 def _count_of(injected: Clock | None) -> tuple[Clock, bytes]:
-    """Return a count that only goes forward, and which one it is."""
+    """Return a count that only goes forward, and its identity."""
     if injected is None:
         return since_boot_us, this_boot()
     if isinstance(injected, FakeMachine):
@@ -164,7 +165,7 @@ def _count_of(injected: Clock | None) -> tuple[Clock, bytes]:
 
 
 def _forward(clock: Clock) -> Clock:
-    """Return how much a time that tests move has gone forward: a jump back takes nothing away."""
+    """Return a count of a test's clock that ignores jumps back."""
     last_us = clock()
     total_us = 0
 

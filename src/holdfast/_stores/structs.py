@@ -22,7 +22,7 @@ from holdfast._engine.telemetry.measures import Measure
 
 
 class NewRun(msgspec.Struct):
-    """A run to be started; the drafts begin with `run_started`."""
+    """A run to start; the drafts begin with `run_started`."""
 
     run_id: str
     flow: str
@@ -32,20 +32,20 @@ class NewRun(msgspec.Struct):
     chunks: list[tuple[int, bytes]] = []
     tags: str = "{}"
     origin_etag: str | None = None
-    """Of a fork: refused unless the run that it comes from has this etag."""
+    """For a fork: refused unless its origin has this etag."""
     queue: str | None = None
     """None is the queue `default`."""
     priority: int | None = None
-    """Larger comes first; None is 0."""
+    """Larger numbers come first; None is 0."""
     limit_key: str | None = None
-    """Runs of a queue that share one of these share its limits per key."""
+    """Runs of a queue with the same key share its limits per key."""
     wake_us: int | None = None
-    """Not to be claimed by a worker before this time."""
+    """Workers do not claim the run before this time."""
     parent: str | None = None
     root: str | None = None
     origin: str | None = None
     next_chunk: int = 1
-    """The first chunk number that is its own; a fork goes on where the other run stood."""
+    """Its first own chunk number; a fork continues the numbers of its origin."""
 
 
 class Fenced(msgspec.Struct):
@@ -53,14 +53,14 @@ class Fenced(msgspec.Struct):
 
 
 class Committed(msgspec.Struct):
-    """The write is durable; `entries` as sealed."""
+    """The write is durable; `entries` are sealed."""
 
     entries: list[Entry]
 
 
 class Broken(msgspec.Struct):
-    """The write was refused by an error of its own (an illegal entry, an effect in a store that
-    lost commits). Zero rows were changed; the rest of the batch is not concerned."""
+    """The write was refused for its own error (an illegal entry, an effect in a store that lost
+    commits). Zero rows were changed; the rest of the batch is not affected."""
 
     error: Exception
 
@@ -69,8 +69,8 @@ Outcome = Committed | Fenced | Refused | Broken
 
 
 class Started(msgspec.Struct):
-    """The result of `start`. `lease` is set if it was made here and claimed; `entries` may be,
-    to save a look at what was written a moment ago."""
+    """The result of `start`. `lease` is set if the run was created and claimed here; `entries` may
+    be set, to save a read of the entries just written."""
 
     row: RunRow
     created: bool
@@ -79,7 +79,7 @@ class Started(msgspec.Struct):
 
 
 class Busy(msgspec.Struct):
-    """A claim was refused: `owner` (readable) may still be alive, or the run is not claimable."""
+    """A claim was refused: `owner` (a text) may still be alive, or the run is not claimable."""
 
     row: RunRow
     owner: str
@@ -93,7 +93,7 @@ class Query(msgspec.Struct):
     tag: tuple[str, str] | None = None
     run_id_prefix: str | None = None
     run_id_part: str | None = None
-    """Stands somewhere in the run id."""
+    """A part of the run id."""
     updated_before_us: int | None = None
     updated_after_us: int | None = None
     """Changed at this time, or later."""
@@ -101,44 +101,46 @@ class Query(msgspec.Struct):
     held_reason: str | None = None
     parent: str | None = None
     forks: bool = False
-    """Only runs that were forked from others."""
+    """Only forks."""
     version: str | None = None
-    """Of the flow."""
+    """The version of the flow."""
     limit: int = 100
     before_run_no: int | None = None
 
 
 class Again(msgspec.Struct):
-    """Held runs that a worker tries again, because its code is not the code that they are held by."""
+    """Held runs that a worker tries again, because its code differs from the code that held
+    them."""
 
     token: str
-    """The token that they are held on (`waiting_on`)."""
+    """The token on which they are held (`waiting_on`)."""
     body: bytes
-    """The body of the `run_released` that says why."""
+    """The body of `run_released`, with the reason."""
 
 
 class Wanted(msgspec.Struct):
-    """The request of a worker to `take`."""
+    """A worker's request for `take`."""
 
     owner: int
     limit: int
     at_us: int
     flows: Mapping[str, Sequence[str]] | None = None
-    """The versions that it can execute, by the name of the flow; None means any."""
+    """The versions that it can execute, by flow name; None means any."""
     queues: Sequence[str] | None = None
-    """In the order in which they are looked at; None means all."""
+    """The queues, in order; None means all."""
     working: Collection[int] = ()
-    """Run numbers that are at work in this process; others of its own it may take again."""
+    """The numbers of runs that this process executes; it may take its other own runs again."""
     suspects: bool = False
-    """Whether it asks for suspects only (`claim_rules.is_suspect`); else it gets none of them."""
+    """Whether it requests only suspects (`claim_rules.is_suspect`); otherwise it receives none."""
     passed_over: bool = False
-    """Written by the store: a suspect was left out whose turn it would have been."""
+    """Set by the store: a suspect was skipped."""
     quarantined: list[RunRow] = []
-    """Written by the store: what was held instead of being given."""
+    """Set by the store: runs that were held instead of claimed."""
     unfit: Collection[int] = ()
-    """Run numbers that are left to others: the code of this worker could not replay them."""
+    """Numbers of runs to leave to other workers, because this worker's code could not replay
+    them."""
     again: Again | None = None
-    """Asks for these held runs, and for nothing else; then `queues` names the one that they are in."""
+    """Requests only these held runs; then `queues` names their queue."""
 
 
 class Limits(msgspec.Struct):
@@ -146,62 +148,62 @@ class Limits(msgspec.Struct):
 
     queue: str
     concurrency: int | None = None
-    """Runs at work at one time."""
+    """The maximum number of running runs."""
     concurrency_per_key: int | None = None
-    """The same for runs that share a limit key."""
+    """The same for runs with one limit key."""
     rate: int | None = None
-    """First claims in any `period_us`."""
+    """The maximum number of first claims in any `period_us`."""
     rate_per_key: int | None = None
     period_us: int = 60_000_000
     paused: bool = False
-    """Nothing of it is taken; what is at work goes on."""
+    """Whether no runs are taken from it; running runs continue."""
 
 
 class QueueState(msgspec.Struct):
-    """A queue as it stands."""
+    """The current state of a queue."""
 
     limits: Limits
     ready: int = 0
-    """Runs that nobody works on and that are due."""
+    """Due runs that no process executes."""
     delayed: int = 0
-    """Runs that nobody works on and that are not due yet, by a time or a message."""
+    """Runs that wait for a time or a message and that no process executes."""
     running: int = 0
-    """Runs that a process works on."""
+    """Runs that a process executes."""
     failed: int = 0
     held: int = 0
     quarantined: int = 0
-    """Of the held ones, those that are quarantined."""
+    """The quarantined ones of the held runs."""
     oldest_us: int | None = None
-    """Since when the oldest run waits to be taken: a ready one since it was last changed, an abandoned
-    one since it was last changed or its process was last heard of."""
+    """The time since which the oldest run has waited for a worker: for a ready run its last change,
+    for an abandoned one its last change or the last heartbeat of its process."""
     abandoned: int = 0
-    """Runs whose process is proven dead or has let their lease run out, and that nobody has taken up
+    """Runs whose process is proven dead or whose lease has expired, and that no process has claimed
     since."""
 
 
 class Pulse(msgspec.Struct):
-    """A process that may own runs: alive as far as it said."""
+    """A process that may own runs, with the expiry of its pulse."""
 
     owner: int
     name: str
     until_us: int
     facts: str
-    """JSON: what it is (a worker: its queues, flows, concurrency, runs at work)."""
+    """JSON: a description (for a worker: its queues, flows, concurrency, running runs)."""
 
 
 class ScheduleRow(msgspec.Struct):
-    """How far a schedule is: all ticks up to `cursor_us` have their run."""
+    """The state of a schedule: all ticks up to `cursor_us` have their run."""
 
     name: str
     flow: str
     spec: str
-    """JSON: when, in which time zone, what is made up for, the input."""
+    """JSON: times, time zone, policy for missed ticks, input."""
     cursor_us: int
     paused: bool = False
 
 
 class WholeRun(msgspec.Struct):
-    """A run with everything that belongs to it, on its way from one store to another."""
+    """A run with all its data, for a move from one store to another."""
 
     row: RunRow
     entries: list[Entry]
@@ -210,7 +212,7 @@ class WholeRun(msgspec.Struct):
     messages: list[tuple[Message, int | None]]
     """Each with the number of the entry that took it."""
     questions: list[Question] = []
-    """Those that are open."""
+    """The open questions."""
     account: Account | None = None
     """The account of its family, if it is the root."""
 
@@ -224,12 +226,12 @@ class Measured(msgspec.Struct):
 
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is: `("runs", 3, 100)`; 0 where
-that is not known."""
+"""Receives the name of the work, the finished amount, and the total: `("runs", 3, 100)`; a total of
+0 means unknown."""
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Tell nobody how far it is."""
+    """Ignore the progress."""
 
 
 LOST_END = "the end of the store"
@@ -237,7 +239,7 @@ LOST_END = "the end of the store"
 
 
 class Damage(msgspec.Struct):
-    """One thing that `verify` found wrong."""
+    """One damage that `verify` found."""
 
     what: str
     why: str
@@ -250,4 +252,4 @@ class Posted(Enum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     REFUSED = "refused"
-    """The run has ended, or failed: nobody would read it."""
+    """The run has ended or failed, so it would not read the message."""

@@ -1,9 +1,9 @@
-"""Private folders that end with their process: each keeps the file of one `memory:` store.
+"""Private temporary folders: each contains the file of one `memory:` store.
 
-A folder is removed with its last handle, and at exit. A process that is killed removes nothing, but
-the kernel releases the lock (flock) that it held on the folder: the next process that makes such a
-folder removes those that nobody locks. A forked process shares the lock of its parent, and removes
-no folder of it.
+A folder is removed with its last handle, and at exit. A killed process removes nothing, but the
+kernel releases its lock (flock) on the folder: the next process that creates such a folder removes
+the unlocked ones. A forked process shares the lock of its parent, and removes no folder of the
+parent.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from holdfast.errors import StoreUnusable
 
 IN_MEMORY = "/dev/shm"  # noqa: S108
 ROOM_BYTES = 256 << 20
-"""With less room than this in memory (containers often have 64 MiB), a folder is on the disk."""
+"""The free memory below which a folder is created on disk (containers often have 64 MiB)."""
 PREFIX = "holdfast-memory-"
 FILE = "store.db"
-"""The database; the names of its companions begin with it. No other file is ever removed."""
+"""The name of the database; the names of its companion files begin with it. No other file is ever
+removed."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -37,7 +38,7 @@ class TemporaryFolder:
         self._count = 0
         self._counting = threading.Lock()
         self._removal = weakref.finalize(self, _remove, path, lock, os.getpid())
-        self._removal.atexit = False  # Engines end first: see `remove_all`.
+        self._removal.atexit = False  # Engines must end first: see `remove_all`.
         _folders.add(self)
 
     def hold(self) -> None:
@@ -46,7 +47,7 @@ class TemporaryFolder:
             self._count += 1
 
     def release(self) -> None:
-        """Count one handle less; the last one takes the folder with it."""
+        """Count one handle less; remove the folder with the last one."""
         with self._counting:
             self._count -= 1
             is_last = self._count == 0
@@ -54,26 +55,27 @@ class TemporaryFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Remove the folder, unless that was done or another process made it."""
-        removal = self._removal.detach()  # Calling it would do nothing once the process ends.
+        """Remove the folder, unless it is removed or another process created it."""
+        removal = self._removal.detach()  # A call of the finalizer would do nothing at exit.
         if removal is not None:
             _remove(*removal[2])
 
 
 _folders: weakref.WeakSet[TemporaryFolder] = weakref.WeakSet()
 _swept: set[tuple[int, str]] = set()
-"""Where this process has looked for folders that nobody locks. A forked one looks for itself: else
-what its dead siblings left would stay for as long as their parent lives."""
+"""The places that this process has searched for unlocked folders. A forked process searches again:
+otherwise the folders of its dead siblings would stay as long as their parent lives."""
 
 
 def remove_all() -> None:
-    """Remove the folders of stores that nobody closed: the process ends."""
+    """Remove the folders of unclosed stores at exit."""
     for folder in list(_folders):
         folder.remove()
 
 
 def _base() -> str:
-    """Return where folders are made: in memory if there is room, else where temporary files are."""
+    """Return the place for folders: in memory if there is room, otherwise the folder for temporary
+    files."""
     if os.access(IN_MEMORY, os.W_OK | os.X_OK):
         room = os.statvfs(IN_MEMORY)
         if room.f_bavail * room.f_frsize >= ROOM_BYTES:
@@ -89,7 +91,7 @@ def _base() -> str:
 
 
 def _make(base: str) -> tuple[str, int]:
-    """Make a folder that only we may read, and lock it; return its path and the lock."""
+    """Create a folder that only this user can read, and lock it; return its path and the lock."""
     looked = os.getpid(), base
     if looked not in _swept:
         _swept.add(looked)
@@ -102,7 +104,7 @@ def _make(base: str) -> tuple[str, int]:
         except (FileExistsError, FileNotFoundError) as error:
             if not os.path.isdir(base):
                 raise StoreUnusable(f"memory: {base} is no folder; set TMPDIR") from error
-            continue  # Somebody took it for one that a dead process left.
+            continue  # Another process treated it as one of a dead process.
         except OSError as error:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 raise full(base) from error
@@ -116,13 +118,13 @@ def _make(base: str) -> tuple[str, int]:
 
 
 def _locked(folder: int) -> bool:
-    """Lock a folder; False if another process has locked it."""
+    """Lock a folder; return False if another process has locked it."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True  # Without locks here nobody can tell, and so nobody sweeps.
+        return True  # Without locks, no process can tell, so none removes folders.
     return True
 
 

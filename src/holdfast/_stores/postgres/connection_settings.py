@@ -1,4 +1,4 @@
-"""From a URL to what the driver is given, with defaults that let no call hang for ever."""
+"""Convert a URL to parameters of the driver, with defaults that end every call."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _DEFAULTS = {
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where the server is, and how many connections may be open to it beside the fixed ones."""
+    """The address of the server, and the size of the connection pool."""
 
     conninfo: str
     url: str
-    """As it was given, with whatever secret it has."""
+    """The URL as given, with its secrets."""
     shown: str
     """The URL without its password."""
     pool_size: int = POOL_SIZE
     partitions: int = 0
-    """Into how many parts journal, chunks and inbox are divided when the schema is made."""
+    """The number of partitions of journal, chunks and inbox when the schema is created."""
 
 
 def parse(url: str) -> Place:
-    """Take a URL apart; what is not ours is libpq's."""
+    """Parse a URL; unknown options are passed to libpq."""
     parts = urlsplit(url)
     if parts.fragment:
         raise StoreUnusable(f"{shown(url)} has a '#', which must be written as %23")
@@ -43,7 +43,7 @@ def parse(url: str) -> Place:
     size = _number(url, options, "pool", POOL_SIZE)
     partitions = _number(url, options, "partitions", 0)
     given = {name: value for name, value in options.items() if name not in _OWN}
-    if "," in parts.netloc:  # Several hosts: the one that may be written to.
+    if "," in parts.netloc:  # Several hosts: use the one that accepts writes.
         given.setdefault("target_session_attrs", "read-write")
     for name, value in _DEFAULTS.items():
         given.setdefault(name, value)

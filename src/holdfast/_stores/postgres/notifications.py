@@ -1,13 +1,13 @@
 """Notifications of commits: LISTEN and NOTIFY.
 
-`Notices` hears of the commits of other processes, on a connection of its own, in a thread. It is only
-the quick way: behind a pooler in transaction mode nothing is heard, and a notice may be lost with its
-connection; a process that waits looks again by itself after a while.
+`Notices` receives the commits of other processes, on its own connection, in a thread. Notifications
+only reduce latency: behind a pooler in transaction mode none arrive, and one may be lost with its
+connection. A waiting process also polls.
 
-`Teller` notifies others after a commit is through. A transaction that notifies holds one lock of the
-whole server until its commit is on disk: commits that notify wait for each other. So a thread notifies
-once for everything that has gathered, in a transaction of its own that waits for no disk. A notice that
-is lost with the process is made up for by the processes that look now and then.
+`Teller` notifies other processes after a commit. A transaction that notifies holds a server-wide
+lock until its commit is on disk, so such commits wait for each other. Therefore a thread sends one
+notification for all recent commits, in a separate transaction that does not wait for the disk.
+Polling compensates for a notification that is lost with the process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from holdfast._stores.postgres.server_connection import Q
 
 LONGEST_PAUSE_S = 5.0
 UNHEARD_S = 1.0
-"""After this time a change may have happened without a notification."""
+"""The time after which a change may have happened without a notification."""
 
 
 class Notices:
-    """Counts notifications; each thread waits for those that it has not seen yet."""
+    """Counts notifications; each thread waits for notifications that it has not seen."""
 
     def __init__(self, conninfo: str, namespace: str) -> None:
         self._conninfo = conninfo
@@ -50,7 +50,7 @@ class Notices:
         self._rope: socket.socket | None = None
 
     def has_forked(self) -> None:
-        """In a forked child: begin anew; the thread and the connection are the parent's."""
+        """Reset in a forked child: the thread and the connection belong to the parent."""
         closing = self._closing
         self._fresh()
         self._closing = closing
@@ -66,7 +66,7 @@ class Notices:
                 self._listen()
             if not hasattr(self._seen, "count"):
                 self._seen.count = self._count
-                return True  # Nobody listened until now: something may have changed.
+                return True  # Nothing listened until now: the store may have changed.
             told = self._changed.wait_for(
                 lambda: self._count != self._seen.count or self._closing, min(timeout_s, UNHEARD_S)
             )
@@ -74,13 +74,13 @@ class Notices:
             return told or timeout_s >= UNHEARD_S
 
     def tell(self) -> None:
-        """Wake those who wait in this process."""
+        """Wake the waiting threads of this process."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the thread and wake everybody."""
+        """End the thread and wake all waiting threads."""
         if self._pid != os.getpid():
             return
         with self._changed:
@@ -97,7 +97,7 @@ class Notices:
     # -- listening -----------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Begin to listen before anybody waits; if that fails, the thread goes on trying."""
+        """Begin to listen before a thread waits; if that fails, the background thread retries."""
         connection: psycopg.Connection[object] | None = None
         with contextlib.suppress(psycopg.Error):
             connection = self._connected()
@@ -158,7 +158,7 @@ def _drop(connection: psycopg.Connection[object] | None) -> None:
 
 
 class Teller:
-    """Says "something has changed", soon after it is asked to."""
+    """Sends the notification "the store has changed" soon after a request."""
 
     def __init__(self, say: Callable[[], None]) -> None:
         self._say = say
@@ -173,7 +173,7 @@ class Teller:
         self._closed = False
 
     def tell(self) -> None:
-        """Tell it soon; returns at once."""
+        """Request a notification; return at once."""
         if self._pid != os.getpid():
             self._fresh()
         if self._asked.is_set() or self._closed:
@@ -193,12 +193,12 @@ class Teller:
             self._say_now()
 
     def _say_now(self) -> None:
-        self._asked.clear()  # Before it is said: what is asked from now on is said again.
+        self._asked.clear()  # Before sending, so that a later request causes another notification.
         with contextlib.suppress(Exception):
             self._say()
 
     def close(self) -> None:
-        """Say what is still to be said, and end the thread."""
+        """Send a requested notification, and end the thread."""
         if self._pid != os.getpid() or self._closed:
             return
         self._closed = True
@@ -214,7 +214,7 @@ _tellers: weakref.WeakSet[Teller] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    """A script that submits a run and ends has told of it."""
+    """Send pending notifications at exit, for a script that submits a run and ends."""
     for teller in list(_tellers):
         teller.close()
 

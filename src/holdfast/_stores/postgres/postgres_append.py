@@ -1,23 +1,22 @@
-"""The append: whatever has gathered, of any number of runs, in one round trip.
+"""The append: commit a batch of writes of any number of runs in one round trip.
 
-What each write makes of its run is worked out here (`rows.apply`, the same in all stores); the
-server is then told to change each row if it is still as it was seen, and to insert what belongs to
-the rows that it changed. Where business keys, messages or what is beside the runs are concerned the
-same happens inside a transaction that looks at them first.
+The next row of each run is computed here (`rows.apply`, the same in all stores). One statement then
+changes each row that is still as it was read, and inserts the entries of the changed rows. Writes
+with business keys, messages or side tables do the same inside a transaction that first reads those.
 
-A try that may have been committed before its connection broke is found out under the lock of its
-rows: their digest is the one that was to be written, or it is not (I18).
+If a connection breaks during a commit, the next try checks under the lock of the rows whether the
+earlier one was committed: whether they have the digests that were to be written (I18).
 
-Locks are taken in one order by everybody, so that two batches wait for each other but never in a
-circle:
+All transactions take locks in one order, so that two batches can wait for each other but never
+deadlock:
 
     1  names      keys, memories and inboxes: advisory locks, sorted
-    2  rows       of the runs that are written to, by number
+    2  rows       of the written runs, by number
     3  accounts       by the name of their root
 
-Who sends a message does not touch the row of the run that gets it: a parent and its child, each with
-its own row locked, may write to each other. The lock on the name of an inbox is held until the
-commit, so the numbers of its messages become visible in their order.
+Sending a message does not lock the row of the receiving run: a parent and its child, each with its
+own row locked, may send to each other. The lock on the name of an inbox is held until the commit,
+so the numbers of its messages become visible in order.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from holdfast._stores.side_tables import Overlay, Place, Put, SideTables, Statem
 from holdfast.errors import HoldfastError, KeyConflict, StoreError, StoreFailed, StoreLostData
 
 _OWN_FAULT = (HoldfastError, AssertionError, ValueError, LookupError, TypeError)
-"""Errors that one write causes, and that do not concern the rest of its batch."""
+"""Errors of one write that do not affect the rest of its batch."""
 
 
 class Appender:
@@ -66,7 +65,7 @@ class Appender:
         self._namespace = namespace
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
-        """Commit a batch; what one write did wrong is its own outcome."""
+        """Commit a batch; an error of one write is the outcome of that write."""
         if len(writes) == 1:
             outcome = self._together(writes)[0]
             if isinstance(outcome, Broken):
@@ -119,7 +118,7 @@ class Appender:
         return Batch(link, self._owners, until_us, self._namespace, lost, self._now_us)
 
     def concluded(self, batch: Batch) -> list[Outcome]:
-        """Hand out what a committed batch came to."""
+        """Return the outcomes of a committed batch."""
         for lease, row in batch.leases():
             lease.row = row
             self._remembered.acknowledged(row)
@@ -131,7 +130,7 @@ class Appender:
         return batch.outcomes
 
     def _judge(self, batch: Batch, stale: Sequence[RunRow]) -> None:
-        """Rows that were not as they were seen: was the run taken over, or was its end lost?"""
+        """Check changed rows: was the run taken over, or did the server lose its end?"""
         heads = {row.run_no: (row.last_seq, row.head) for row in stale}
 
         def work(link: Link, _tries: int) -> None:
@@ -153,7 +152,7 @@ class Appender:
 
 
 class Batch:
-    """Writes on their way. `_made` has what they made of each run so far."""
+    """Writes that are being committed. `_made` has the current row of each run."""
 
     def __init__(
         self,
@@ -183,10 +182,10 @@ class Batch:
         self._changed: set[int] = set()
         self.tells = False
 
-    # -- what each write makes of its run ------------------------------------------------------
+    # -- the next rows -------------------------------------------------------------------------
 
     def work_out(self, writes: Sequence[Write]) -> None:
-        """Work out every write, in order; what one did wrong is its own outcome."""
+        """Compute every write, in order; an error of one write is the outcome of that write."""
         for write in writes:
             try:
                 outcome = self.add(write)
@@ -197,7 +196,7 @@ class Batch:
             self.outcomes.append(outcome)
 
     def add(self, write: Write) -> Outcome:
-        """Work out one write, all of it or nothing."""
+        """Compute one write, completely or not at all."""
         if self._lost is not None and claim_rules.starts_effect(write):
             raise StoreLostData(
                 f"{self._lost}. Effects wait until somebody has looked at it and accepted the "
@@ -216,7 +215,7 @@ class Batch:
         return Committed(applied.entries)
 
     def _decided(self, write: Write, row: RunRow, applied: Applied) -> Refused | Fenced | None:
-        """Let the changes of a write decide. What a run that is somebody else's wants is fenced."""
+        """Let the changes of a write decide. A write of a lost run is fenced."""
         try:
             refused = self._overlay.decide(write.changes, applied, self._now_us())
         except (AssertionError, KeyConflict):
@@ -231,20 +230,21 @@ class Batch:
         return refused
 
     def _accept(self) -> None:
-        """Gather what accepted writes put: one statement for each row, as the last one left it."""
+        """Collect the rows that accepted writes put: one statement for each row, with its last
+        value."""
         for put in self._overlay.accept():
-            first = self._puts.pop(put.place, put)  # The newest comes last.
+            first = self._puts.pop(put.place, put)  # Keep the order of the last change.
             self._puts[put.place] = Put(put.place, first.before, put.after)
 
     def _run(self, run_id: str) -> RunRow | None:
-        """Return the row of a run that gets a message, as the writes before have made it."""
+        """Return the row of a run that receives a message, after the earlier writes."""
         run_no = self._ids.get(run_id)
         if run_no is not None and self._beside.stands(self._was[run_no]):
             return self._made[run_no].row
         return self._beside.targets.get(run_id)
 
     def _base(self, write: Write) -> RunRow | None:
-        """Return the row that the write stands on, or None if it has lost the run."""
+        """Return the row on which the write is based, or None if the write has lost the run."""
         lease = write.lease
         row = lease.row
         made = self._made.get(row.run_no)
@@ -274,17 +274,16 @@ class Batch:
             or any(draft.kind is Kind.VALUE_EMITTED for draft in write.drafts)
         )
 
-    # -- what is beside the runs ---------------------------------------------------------------
+    # -- side tables ---------------------------------------------------------------------------
 
     def lock_names(self, link: Link, writes: Sequence[Write]) -> None:
-        """Let no other transaction look at the same keys, memories and inboxes meanwhile; always in
-        the same order."""
+        """Lock the keys, memories and inboxes of the batch, always in the same order."""
         numbers = name_locks(self._namespace, writes)
         if numbers:
             link.fetch("lock_names", (numbers,))
 
     def look(self, link: Link, writes: Sequence[Write]) -> None:
-        """See what the writes depend on beside their runs."""
+        """Read the rows of side tables on which the writes depend."""
         if any(write.changes for write in writes):
             self._overlay.know(self._beside.look(link, self._fetch, self._namespace, writes))
 
@@ -298,14 +297,14 @@ class Batch:
     # -- the server ----------------------------------------------------------------------------
 
     def send(self, link: Link) -> None:
-        """Change the rows that are still as they were seen, and insert what belongs to them."""
+        """Change the rows that are still as they were read, and insert their entries."""
         changes = [(self._was[run_no], made) for run_no, made in self._made.items()]
         self._changed = send(link, changes, self._chunks)
         self.broken({run_no: None for run_no in self._made if run_no not in self._changed})
 
     def send_rest(self, link: Link) -> None:
-        """Write what is beside the runs, inside the transaction. Their rows are locked, so every
-        write that was accepted has changed its run."""
+        """Write the side tables, inside the transaction. The rows of the runs are locked, so every
+        accepted write has changed its run."""
         statements = self._tables.statements(self._puts.values())
         if others := [it for it in statements if it[0] != "take_message"]:
             link.fetch_each(*others)
@@ -314,7 +313,7 @@ class Batch:
                 assert link.change(name, values) == 1, "the message was taken meanwhile"
 
     def was_committed(self, link: Link) -> bool:
-        """Tell, under the lock of its rows, whether an earlier try went through."""
+        """Return whether an earlier try was committed, under the lock of its rows."""
         numbers = sorted(self._made)
         for run_no in numbers:
             link.fetch("lock_run", (run_no,))
@@ -331,47 +330,49 @@ class Batch:
                 self.outcomes[at] = Fenced() if error is None else Broken(error)
 
     def leases(self) -> list[tuple[Lease, RunRow]]:
-        """Return the leases whose writes are durable now, with their rows."""
+        """Return the leases whose writes are durable, with their rows."""
         return [(lease, row) for _, lease, row in self._leases if row.run_no in self._changed]
 
     def stale(self) -> list[RunRow]:
-        """Return the rows that were not as they were seen."""
+        """Return the rows that had changed since they were read."""
         return [was for run_no, was in self._was.items() if run_no not in self._changed]
 
 
 def _make_known(new: RunRow, before: RunRow) -> None:
-    """A write that changes nothing of its run leaves a mark in the row all the same: whether it was
-    committed is read from there."""
+    """Mark the row even if a write changes nothing else of its run: the mark shows whether the
+    write was committed."""
     if new.digest == before.digest:
         new.lease_until_us += 1
         new.sealed()
 
 
-# -- what a batch locks and reads ---------------------------------------------------------------
+# -- locks and reads of a batch -----------------------------------------------------------------
 
 
 def name_locks(namespace: str, writes: Sequence[Write]) -> list[int]:
-    """Return the numbers of all names that a batch locks, in the order in which everybody locks."""
+    """Return the lock numbers of all names of a batch, in the common order."""
     names = {change.lock(namespace) for write in writes for change in write.changes}
     return sorted(row_codec.name_hash(*name) for name in names if name is not None)
 
 
 class Beside:
-    """The rows that a batch locked and read before its writes decide. They stay until the commit."""
+    """The rows that a batch locks and reads before its writes decide. They stay unchanged until the
+    commit."""
 
     def __init__(self) -> None:
         self.standing: dict[int, bytes] | None = None
         self.targets: dict[str, RunRow] = {}
-        """Rows of the runs that get messages."""
+        """Rows of the runs that receive messages."""
 
     def stands(self, was: RunRow) -> bool | None:
-        """Tell whether the row of a run is as the batch saw it; None if nobody has looked."""
+        """Return whether the row of a run is still as the batch read it; None if it was not
+        read."""
         return None if self.standing is None else self.standing.get(was.run_no) == was.digest
 
     def look(
         self, link: Link, fetch: Fetch, namespace: str, writes: Sequence[Write]
     ) -> Iterator[tuple[Place, Any]]:
-        """Lock the rows and the accounts, and yield what was read with them."""
+        """Lock the rows and the accounts, and yield the rows that were read."""
         numbers = sorted({write.lease.row.run_no for write in writes})
         roots = sorted({spend.root for write in writes for spend in write.of(Spend)})
         posts = [post for write in writes for post in write.of(PostMessage)]
@@ -399,11 +400,11 @@ class Beside:
     def _accounts(
         self, fetch: Fetch, namespace: str, roots: Sequence[str], found: Sequence[Any]
     ) -> Iterator[tuple[Place, Any]]:
-        """Yield the accounts; one that is not there is looked for by both ways."""
+        """Yield the accounts; a missing one is confirmed through both paths."""
         accounts = {account.root: account for account in map(side_rows.account_of, found)}
         for root in roots:
             if root not in accounts and side_rows.find_account(fetch, namespace, root) is not None:
-                (values,) = fetch("accounts_locked", (namespace, [root]))  # Made a moment ago.
+                (values,) = fetch("accounts_locked", (namespace, [root]))  # Created just now.
                 accounts[root] = side_rows.account_of(values)
             yield ("accounts", root), accounts.get(root)
 
@@ -415,7 +416,7 @@ class Beside:
         for post in posts:
             if post.run_id in self.targets:
                 at = (self.targets[post.run_id].run_no, post.message.message_id)
-                yield ("inbox", *at), (True if at in there else None)  # Only that it is there.
+                yield ("inbox", *at), (True if at in there else None)  # Only its existence.
 
     def _taken(self, fetch: Fetch, write: Write) -> Iterator[tuple[Place, Any]]:
         names = [change.message_id for change in write.of(TakeMessage)]
@@ -426,7 +427,7 @@ class Beside:
 
 
 class ServerTables(SideTables):
-    """How the tables are read and written on a server."""
+    """Reads and writes the tables on a server."""
 
     def __init__(self, fetch: Fetch, namespace: str, run: Any) -> None:
         super().__init__(fetch, namespace)

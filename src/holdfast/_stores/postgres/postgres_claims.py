@@ -1,7 +1,7 @@
-"""Claiming as many runs as a worker has room for.
+"""Claim as many runs as a worker has free places.
 
-Rows are locked while they are looked at; a worker leaves out those that another one has locked
-(SKIP LOCKED), so that any number of workers take different runs at the same time.
+Rows are locked when they are read; a worker skips rows that another one has locked (SKIP LOCKED),
+so that any number of workers take different runs at the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.errors import StoreError
 log = logging.getLogger("holdfast.store")
 
 PAGES_MAX = 20
-"""How often a take looks past runs that the limits of their queue keep."""
+"""How many pages of runs at the limits of their queue a take skips."""
 
 
 class Claimer:
@@ -44,10 +44,10 @@ class Claimer:
         self._lease_until_us = lease_until_us
         self._namespace = namespace
 
-    # -- as many as there is room for ----------------------------------------------------------
+    # -- claims --------------------------------------------------------------------------------
 
     def take(self, wanted: Wanted) -> list[Lease]:
-        """Take runs that are due: first those that somebody left, then queue by queue."""
+        """Take due runs: first those of dead owners, then queue by queue."""
         wanted.passed_over, wanted.quarantined = False, []
         if wanted.again is not None:
             return self._take_again(wanted)
@@ -75,12 +75,12 @@ class Claimer:
         except StoreError as error:
             if not taken:
                 raise
-            # The taken runs are ours and must be executed; the rest waits for the next take.
+            # The claimed runs must be executed; the rest waits for the next take.
             log.warning("only %d runs were taken: %s", len(taken), error)
         return taken
 
     def _take_again(self, wanted: Wanted) -> list[Lease]:
-        """Take runs that are held, for code that has not tried them."""
+        """Take held runs, for code that has not tried them."""
         limits = fleet_rows.limits_in(self._database.read, self._namespace)
 
         def take_from(queue: str, limit: int) -> Sequence[Lease]:
@@ -89,7 +89,7 @@ class Claimer:
         return queue_limits.in_turns(list(wanted.queues or ()), wanted.limit, take_from)
 
     def _seen(self, link: Link, wanted: Wanted) -> list[list[Any]]:
-        """Look round in one round trip: owners, runs of our own that we lost track of, queues."""
+        """Read in one round trip: owners, own runs that this process has lost track of, queues."""
         working = list(wanted.working)
         return link.fetch_each(
             ("owners_at_work", ()),
@@ -138,7 +138,7 @@ class Claimer:
     def _ready(
         self, link: Link, wanted: Wanted, gate: queue_limits.Gate, limit: int
     ) -> list[RunRow]:
-        """Return runs of a queue that may be claimed, in order, past those that its limits keep."""
+        """Return claimable runs of a queue, in order, without those at its limits."""
         ready: list[RunRow] = []
         seen: list[int] = list(wanted.unfit)
         for _ in range(PAGES_MAX):
@@ -163,7 +163,8 @@ class Claimer:
         return ready
 
     def _gate(self, link: Link, queue: str) -> queue_limits.Gate:
-        """Count what is at work and what was begun, with the queue locked until the commit."""
+        """Count the executing and the recently started runs, with the queue locked until the
+        commit."""
         found = link.fetch("limits_locked", (self._namespace, queue))
         limits = fleet_rows.limits_of(found[0]) if found else Limits(queue)
         running = link.fetch("running_by_key", (self._namespace, queue))
@@ -195,7 +196,7 @@ class Claimer:
         if gate is not None and queue_limits.counts_starts(gate.limits):
             first = [row for row, _ in changes if queue_limits.is_first(row)]
             numbers, keys = [row.run_no for row in first], [row.limit_key for row in first]
-            # The time is that under the lock of the queue: it may have been waited for.
+            # Take the time under the lock of the queue, which may have been waited for.
             begun = (self._namespace, gate.limits.queue, self._now_us(), numbers, keys)
             link.change("add_begun", begun)
         return [made.row for _, made in changes if made.row.run_no in changed]
@@ -214,6 +215,6 @@ class Claimer:
 
 
 def _given(wanted: Wanted, rows: Sequence[RunRow]) -> list[Lease]:
-    """Return what was claimed, and say to who asked what was held instead."""
+    """Return the claimed runs, and report the runs that were held instead."""
     wanted.quarantined += [row for row in rows if row.status not in CLAIMABLE]
     return [Lease(row) for row in rows if row.status in CLAIMABLE]

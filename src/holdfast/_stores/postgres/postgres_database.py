@@ -1,11 +1,11 @@
 """The connections to one server (one that appends, one for pulses, a pool for all else) and the
 transactions of a store on it.
 
-Whatever fails on the way is tried again, as a whole, until it went through or the patience is at
-its end. So everything that is given to `again` finds out by itself whether an earlier try was
-committed: a connection that is cut during a commit leaves that open (I18).
+Failed work is repeated as a whole, until it succeeds or the time limit ends. So all work that is
+passed to `again` must find out whether an earlier try was committed: a connection that breaks
+during a commit leaves that unknown (I18).
 
-A connection must never cross a fork: a child would speak into its parent's conversation.
+A connection must never cross a fork: the child would write into the parent's protocol stream.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from holdfast.errors import Corrupt, StoreError, StoreFailed
 
 log = logging.getLogger("holdfast.store")
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
-# A connection that broke cannot be tidied up: that is no news beside the error itself.
+# A broken connection cannot be cleaned up; the error itself is enough.
 logging.getLogger("psycopg").addFilter(lambda record: not record.msg.startswith("error ignored"))
 
 T = TypeVar("T")
 Work = Callable[[Link, int], T]
-"""Some work with a connection; the number says how many tries there were before."""
+"""Work with a connection; the number is the count of earlier tries."""
 
 CLOSED = "this handle is closed; open the store again"
 LONGEST_PAUSE_S = 1.0
 BESIDE_PATIENCE_S = 3.0
-"""Patience for rows that belong to no run: they are written again a minute later."""
+"""The time limit for rows that belong to no run: they are written again a minute later."""
 _LINK_OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 
 
 class Steady:
-    """One connection for one purpose, used by one thread at a time, opened again when it breaks."""
+    """One connection for one purpose, used by one thread at a time, reopened when it breaks."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,7 +60,7 @@ class Steady:
         self._broke = False
 
     def again(self, work: Work[T], patience_s: float | None = None) -> T:
-        """Do some work with this connection until it went through."""
+        """Do work with this connection until it succeeds."""
         with self._lock:
             return self._database.again(self._once, work, patience_s)
 
@@ -86,14 +86,14 @@ class Steady:
         return link
 
     def drop(self) -> None:
-        """Let go of the connection; the next work opens another."""
+        """Drop the connection; the next work opens another."""
         link, self._link = self._link, None
         self._broke = True
         if link is not None:
             link.abandon()
 
     def close(self) -> None:
-        """Close the connection in order."""
+        """Close the connection properly."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
@@ -105,13 +105,13 @@ class Database:
     def __init__(self, place: Place, lease_s: float) -> None:
         self.place = place
         self.patience_s = max(2.0, min(20.0, lease_s * 0.6))
-        """How long work is tried again: less than a lease, so that it is given up before others
-        may take the runs over."""
+        """How long work is repeated: less than a lease, so that it ends before others may take the
+        runs over."""
         self.came_back: Callable[[Link], None] = lambda _link: None
-        self.own_checks: Callable[[Snapshot], Iterable[Damage]] = lambda _state: ()
         """Called with the first connection after one broke, before it is used."""
+        self.own_checks: Callable[[Snapshot], Iterable[Damage]] = lambda _state: ()
         self.has_forked: Callable[[], None] = lambda: None
-        """Called in a forked child: locks may have been held by threads that are not there."""
+        """Called in a forked child, where the threads that held locks do not exist."""
         self._lease_s = lease_s
         self._closed = False
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
@@ -127,7 +127,7 @@ class Database:
         self._pool_broke = False
 
     def connect(self) -> Link:
-        """Open a connection to a server that may be written to."""
+        """Open a connection to a server that accepts writes."""
         link = Link.connect(self.place.conninfo, **_LINK_OPTIONS)
         self._prepared(link)
         return link
@@ -138,7 +138,7 @@ class Database:
         self._links.add(link)
 
     def pool(self) -> ConnectionPool[Link]:
-        """Return the pool, opened when it is first needed."""
+        """Return the pool; open it on first use."""
         with self._pool_lock:
             if self._pool is None:
                 self._pool = ConnectionPool(
@@ -163,7 +163,7 @@ class Database:
         return self.work(lambda link, _tries: link.fetch(name, values))
 
     def read_by_index(self, name: str, values: Any = ()) -> list[Any]:
-        """The same: the server has checksums, and an index is rebuilt by its own means."""
+        """Run a named query; the server has its own checksums and tools for its indexes."""
         return self.read(name, values)
 
     def check_index(self, name: str) -> None:
@@ -175,7 +175,7 @@ class Database:
         """Do nothing: some numbers are never used."""
 
     def in_one_state(self, work: Callable[[Callable[[str, Any], list[Any]]], T]) -> T:
-        """Do some work whose reads all see one state of the database, whatever others commit."""
+        """Do work whose reads all see one state of the database."""
 
         def reading_all(link: Link, _tries: int) -> T:
             with link.one_state():
@@ -184,8 +184,8 @@ class Database:
         return self.work(reading_all)
 
     def snapshot(self, work: Callable[[Snapshot], T], progress: Progress) -> T:
-        """Do some work with one state of the whole database, on a connection of its own: it may take
-        long, and others read meanwhile."""
+        """Do work with one state of the whole database, on a separate connection, because it may
+        take long while others read."""
         numbers = itertools.count()
 
         def once(work: Work[T], tries: int) -> T:
@@ -207,7 +207,7 @@ class Database:
         return self.again(once, checked)
 
     def work(self, work: Work[T], patience_s: float | None = None) -> T:
-        """Do some work on a connection of the pool until it went through."""
+        """Do work on a connection of the pool until it succeeds."""
         return self.again(self._pooled, work, patience_s)
 
     def _pooled(self, work: Work[T], tries: int) -> T:
@@ -229,7 +229,7 @@ class Database:
     def again(
         self, once: Callable[[Work[T], int], T], work: Work[T], patience_s: float | None = None
     ) -> T:
-        """Try until it went through, with growing pauses; give up when the patience is at its end."""
+        """Repeat work until it succeeds, with growing pauses; give up at the time limit."""
         self.check_usable()
         patience_s = self.patience_s if patience_s is None else patience_s
         deadline_s = time.monotonic() + patience_s
@@ -252,7 +252,8 @@ class Database:
             time.sleep(min(pause_s, max(0.0, left_s)))
 
     def translated(self, error: BaseException) -> BaseException:
-        """Return the error of ours; what only one statement did wrong is raised as it is."""
+        """Return the error of Holdfast for an error of the driver; an error of one statement stays
+        unchanged."""
         if may_be_tried_again(error) or isinstance(error, psycopg.OperationalError):
             return translated(error, self.place.shown)
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -262,20 +263,22 @@ class Database:
     # -- the handle ----------------------------------------------------------------------------
 
     def check_usable(self) -> None:
-        """Refuse a closed handle; in a forked child begin anew."""
+        """Refuse a closed handle; reset in a forked child."""
         if self._closed:
             raise StoreFailed(CLOSED)
         if self._pid != os.getpid():
             self.after_fork()
 
     def after_fork(self) -> None:
-        """Leave the connections to the parent, without a word to the server."""
+        """Leave the connections to the parent, without closing them at the server."""
         for link in list(self._links):
             link.abandon()
         self._links = weakref.WeakSet()
         pool = self._pool
         if pool is not None:
-            _inherited.append(pool)  # Its threads are not here; it must not be cleaned up either.
+            _inherited.append(
+                pool
+            )  # Its threads do not exist here; it must not be cleaned up either.
         self._fresh()
         self.has_forked()
 
@@ -313,7 +316,7 @@ class Transaction:
             self._link.fetch_each(*statements)
 
     def lock(self, *names: tuple[str, ...]) -> None:
-        """Lock names until the commit, in the order in which everybody locks them."""
+        """Lock names until the commit, in the common order."""
         if names:
             self.fetch("lock_names", (sorted(row_codec.name_hash(*name) for name in names),))
 
@@ -322,7 +325,7 @@ class Transaction:
         self.fetch(name, values)
 
     def locked_run(self, namespace: str, run_id: str) -> RunRow | None:
-        """Return the verified row of a run as it stays until the commit."""
+        """Return the verified row of a run, locked until the commit."""
         found = self.fetch("run_by_id_locked", (namespace, run_id))
         if found:
             return row_codec.run_row(found[0])
@@ -335,18 +338,18 @@ class Transaction:
         return [number for (number,) in self.fetch("run_numbers", (count,))]
 
     def add_run(self, made: Applied, chunks: Sequence[tuple[int, bytes]]) -> bool:
-        """Insert a run with its entries and chunks; False if there is one with its id."""
+        """Insert a run with its entries and chunks; return False if its id exists."""
         run_no = made.row.run_no
         own = [(run_no, number, body) for number, body in chunks]
         return bool(row_statement.start(self._link, [made], own))
 
     def put_run(self, was: RunRow, made: Applied) -> None:
-        """Change the row of a run that is locked, and insert entries."""
+        """Change the locked row of a run, and insert entries."""
         changed = row_statement.send(self._link, [(was, made)], [])
         assert changed, "the row is locked"
 
     def changed(self, digest: bytes = b"", row: RunRow | None = None) -> None:
-        """Wake those who wait for a change of the store after the commit."""
+        """Wake the threads that wait for a change, after the commit."""
         del digest
         self.notifies = True
         if row is not None:
@@ -354,17 +357,17 @@ class Transaction:
 
 
 class Writer:
-    """The writing side of one handle. `committed` gets the runs that a transaction claimed."""
+    """The writing side of one handle. `committed` receives the runs that a transaction claimed."""
 
     last_run_no = 0
-    """Not known: numbers are given by a sequence, and some are never used."""
+    """Unknown: a sequence assigns the numbers, and some are never used."""
 
     def __init__(self, database: Database, committed: Callable[[Sequence[RunRow]], None]) -> None:
         self._database = database
         self._committed = committed
 
     def transact(self, work: Callable[[Transaction], T], patience_s: float | None = None) -> T:
-        """Do some work in one transaction, again until it went through."""
+        """Do work in one transaction, repeatedly until it succeeds."""
 
         def tried(link: Link, tries: int) -> tuple[T, Transaction]:
             tx = Transaction(link, tries)
@@ -377,12 +380,12 @@ class Writer:
         return result
 
     def beside(self, work: Callable[[Transaction], T]) -> T:
-        """The same for what says nothing about any run."""
+        """Do work in a transaction on rows that belong to no run."""
         return self.transact(work, BESIDE_PATIENCE_S)
 
 
 def first_link(place: Place) -> Link:
-    """Open the first connection, so that what is wrong is said at once."""
+    """Open the first connection, so that problems are reported at once."""
     try:
         return Link.connect(place.conninfo, **_LINK_OPTIONS)
     except psycopg.Error as error:
@@ -392,8 +395,8 @@ def first_link(place: Place) -> Link:
 
 
 def is_away(place: Place) -> bool:
-    """Tell whether no server answers there, or one that is not ready yet: it is no matter of who
-    asks, and of what for."""
+    """Return whether no server answers at this address, or it is not ready yet; the credentials do
+    not matter."""
     return pq.PGconn.ping(place.conninfo.encode()) in (pq.Ping.NO_RESPONSE, pq.Ping.REJECT)
 
 

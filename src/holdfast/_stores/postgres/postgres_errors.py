@@ -1,4 +1,5 @@
-"""Errors of the server and of the way to it: what may be tried again, and what the others mean."""
+"""Errors of the server and of the network: which may be retried, and the errors of Holdfast for the
+others."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _AGAIN = (
 
 
 class LinkLost(psycopg.OperationalError):
-    """The connection broke before the transaction was to be committed: nothing of it happened."""
+    """The connection broke before the commit of the transaction, so it was rolled back."""
 
 
 _ENDED_BY_SERVER = (
@@ -47,14 +48,13 @@ _ENDED_BY_SERVER = (
 
 
 def may_be_tried_again(error: BaseException) -> bool:
-    """Tell whether the same transaction may go through at the next try."""
+    """Return whether the same transaction may succeed at the next try."""
     return isinstance(error, _AGAIN) and not isinstance(error, _NEVER)
 
 
 def passes(error: BaseException | None) -> bool:
-    """Tell whether a transaction was ended by the server or by the way to it, with nothing of it
-    done, so that the same may go through when it is done again. Whoever raised another error
-    because of it is asked too."""
+    """Return whether the server or the network ended a transaction without effect, so that it may
+    succeed when repeated. The cause of another exception is checked too."""
     while error is not None:
         if isinstance(error, _ENDED_BY_SERVER):
             return may_be_tried_again(error)
@@ -63,7 +63,7 @@ def passes(error: BaseException | None) -> bool:
 
 
 def translated(error: BaseException, shown: str) -> HoldfastError:
-    """Return the error of ours that an error of the driver means."""
+    """Return the error of Holdfast for an error of the driver."""
     told = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, pg.DiskFull):
         return full(shown)
@@ -85,9 +85,9 @@ def translated(error: BaseException, shown: str) -> HoldfastError:
 
 
 def not_opened(error: BaseException, place: Place) -> StoreUnusable:
-    """Return what it means that the first connection could not be made, and what helps.
+    """Return the error for a failed first connection, with its remedy.
 
-    The driver has only a text for it. A server that refuses says FATAL in every language.
+    The driver has only a text for it. A refusal by a server contains FATAL in every language.
     """
     told = without_secrets(" ".join(str(error).split()), place.url)
     if isinstance(error, psycopg.ProgrammingError):

@@ -1,4 +1,4 @@
-"""Opening a store on a server: the schema, made or brought up to date, and what is refused."""
+"""Open a store on a server: check the server, and create or migrate the schema."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class StoreRow(msgspec.Struct):
     accepted_through: int
     lost: str | None
     server_us: int
-    """When the server was started: another time is another server, or the same one after a crash."""
+    """The start time of the server: another time means another server, or the same one after a
+    crash."""
     born_as: str | None
-    """The id that the store was made with, as its first incarnation says."""
+    """The id with which the store was made, from its first incarnation."""
 
 
 @cache
@@ -47,12 +48,12 @@ def steps() -> tuple[str, ...]:
 
 
 def known() -> int:
-    """Return the version that this Holdfast knows."""
+    """Return the newest version that this release supports."""
     return len(steps())
 
 
 def partitioned(step: str, count: int) -> str:
-    """Return a migration with the tables that say so divided by run number."""
+    """Return a migration with the marked tables partitioned by run number."""
     tables = _DIVIDED.findall(step)
     made = _DIVIDED.sub(r"CREATE TABLE \1 (\2) PARTITION BY HASH (run_no);", step)
     parts = [
@@ -88,14 +89,14 @@ def open_store(link: Link, shown: str, partitions: int = 0, *, create: bool = Tr
 
 
 def is_standby(link: Link) -> bool:
-    """Tell whether the server cannot be written to, so far."""
+    """Return whether the server does not accept writes yet."""
     return bool(link.fetch("has_schema")[0][1])
 
 
 def check_server(link: Link, shown: str) -> bool:
-    """Refuse a server that cannot keep a promise; tell whether our schema is there."""
+    """Refuse a server that cannot keep the guarantees; return whether the schema exists."""
     ((has_schema, is_standby, fsync, version, encoding),) = link.fetch("has_schema")
-    if isinstance(encoding, bytes):  # As the driver gives texts of which it cannot know the signs.
+    if isinstance(encoding, bytes):  # The driver returns text of an unknown encoding as bytes.
         encoding = encoding.decode()
     if encoding != "UTF8":
         raise StoreUnusable(

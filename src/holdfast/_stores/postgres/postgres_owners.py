@@ -1,7 +1,8 @@
 """Liveness of owners: by pulse everywhere, and by the process table on the same host.
 
-An owner that closed the store has said so. One whose process is gone, on this host and in our pid
-namespace, is dead. Any other lives until its pulse runs out, which is no proof of death.
+An owner that closed the store has recorded that. An owner whose process is gone, on this host and
+in this pid namespace, is dead. Any other is alive until its pulse expires, which is no proof of
+death.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ENDED = -1
 
 
 class Owners:
-    """The owners of one store, as one handle sees them."""
+    """The owners of one store, for one handle."""
 
     def __init__(self, database: Database, now_us: Callable[[], int], lease_us: int) -> None:
         self._database = database
@@ -37,7 +38,7 @@ class Owners:
         self._pid = os.getpid()
 
     def register(self) -> int:
-        """Become an owner, in this process."""
+        """Register this process as an owner."""
         self._check_process()
         numbers: list[int] = []
 
@@ -61,11 +62,11 @@ class Owners:
             self._pid = os.getpid()
             self._own.clear()
 
-    # -- who is alive --------------------------------------------------------------------------
+    # -- liveness ------------------------------------------------------------------------------
 
     def is_dead(self, owner: int, fetch: Fetch | None = None) -> bool:
-        """Tell whether it is proven that an owner is dead. Who holds a connection gives its
-        `fetch`, so that a pool of one is enough."""
+        """Return whether an owner is proven dead. A caller with a connection passes its `fetch`, so
+        that a pool of one is enough."""
         if self._is_gone(owner, fetch):
             return True
         if owner not in self._own and self.pulse_until_us(owner, fetch) == ENDED:
@@ -73,12 +74,12 @@ class Owners:
         return owner in self._dead
 
     def pulse_until_us(self, owner: int, fetch: Fetch | None = None) -> int:
-        """Return until when an owner said it would live."""
+        """Return the expiry of an owner's pulse."""
         found = (fetch or self._database.read)("pulse_of", (owner,))
         return int(found[0][0]) if found else 0
 
     def not_alive(self, pulses: Iterable[Sequence[Any]], at_us: int) -> tuple[list[int], list[int]]:
-        """Return the owners of these pulses that are dead, and those that are late with theirs."""
+        """Return the dead owners of these pulses, and those whose pulse has expired."""
         dead: list[int] = []
         late: list[int] = []
         for owner, until_us in pulses:
@@ -89,7 +90,7 @@ class Owners:
         return dead, late
 
     def _is_gone(self, owner: int, fetch: Fetch | None = None) -> bool:
-        """Tell whether an owner's process is known to have ended, without asking for its pulse."""
+        """Return whether an owner's process is known to have ended, without its pulse."""
         self._check_process()
         if owner in self._own:
             return False
@@ -115,7 +116,7 @@ class Owners:
         return known
 
     def end(self) -> None:
-        """Say that the owners of this handle act no more."""
+        """Record that the owners of this handle have ended."""
         self._check_process()
         if self._own:
             owners = sorted(self._own)

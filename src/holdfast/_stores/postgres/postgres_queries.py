@@ -1,9 +1,9 @@
-"""Values and rows of the named statements, in the form that all databases share and in that of the
-tables on a server.
+"""Convert values and rows of the named statements between the form of all databases and the form of
+the server's tables.
 
-The operations know an entry, a chunk or a message by one number: run number and sequence number
+The operations identify an entry, a chunk or a message by one number: run number and sequence number
 packed. The tables here have both as columns, so that they can be partitioned by the first. Keys of
-memories are listed in order, also where they have a NUL, which the server has no text for.
+memories are listed in order, even with a NUL, which the server's text type does not allow.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _KEYED = ("prefix", "after", "end")
 
 
 def to_server(name: str, values: Any) -> Any:
-    """Return the values of a statement as its text has them."""
+    """Return the values of a statement in the server's form."""
     adapt = _VALUES.get(name)
     return values if adapt is None else adapt(values)
 
 
 def from_server(name: str, row: Any) -> Any:
-    """Return a row of a statement as the operations know it."""
+    """Return a row of a statement in the operations' form."""
     adapt = _ROWS.get(name)
     return row if adapt is None else adapt(row)
 
 
 def adapts_rows(name: str) -> bool:
-    """Tell whether the rows of a statement have another form here."""
+    """Return whether the rows of a statement have another form here."""
     return name in _ROWS
 
 
 def in_order(key: str) -> str:
-    """Return a key without NUL, in such a way that the order of all keys stays as it is."""
+    """Return a key without NUL, with the order of all keys preserved."""
     return key.replace("\x01", "\x01\x02").replace("\x00", "\x01\x01")
 
 
 def as_given(key: str) -> str:
-    """Return what `in_order` was given."""
+    """Return the original of a key from `in_order`."""
     return key.replace("\x01\x01", "\x00").replace("\x01\x02", "\x01")
 
 

@@ -4,10 +4,10 @@ SqlStore ── PostgresStore ─┬─ Database     connections: one appends, o
                            ├─ Writer       transactions, tried again when a connection breaks
                            ├─ Appender     appends a batch, in one round trip if it can
                            ├─ Claimer      claims as many runs as a worker has room for
-                           ├─ Owners       who is alive
-                           ├─ Remembered   what was acknowledged here, against a server that lost
+                           ├─ Owners       liveness of processes
+                           ├─ Remembered   acknowledged heads, to detect a server that lost
                            │               its tail
-                           └─ Notices      who is woken by a commit
+                           └─ Notices      notifications of commits
 """
 
 from __future__ import annotations
@@ -103,10 +103,11 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         self._writer = Writer(self._database, self._committed)
 
     def _set_clock(self, link: Link) -> None:
-        """Ask for the time of the database; where others have committed a later one, go on from it.
+        """Read the time of the database; continue from a later committed time, if there is one.
 
-        How far the store's clock is ahead is kept in the store, so that it goes on between processes
-        that are opened one after the other, each of which would begin at the same committed time.
+        The lead of the store's clock is kept in the store, so that the clock continues across
+        processes that open the store one after the other; each would otherwise begin at the same
+        committed time.
         """
         self._clock.ask(lambda: int(link.fetch("now")[0][0]))
         ((server_us, ahead_us, latest_us),) = link.fetch("clock")
@@ -114,7 +115,7 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
             raise schema_versions.missing("the row of the store")
         if latest_us - server_us - ahead_us >= SLEWED_US:
             ahead_us = latest_us - server_us
-            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # A role that reads.
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # A read-only role.
                 link.change("set_ahead", (ahead_us,))
         self._clock.not_before(max(latest_us, server_us + ahead_us) if ahead_us else latest_us)
 
@@ -124,7 +125,8 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         self._notices.has_forked()
 
     def _came_back(self, link: Link) -> None:
-        """After a connection broke: is it the same server, with all that it acknowledged?"""
+        """After a broken connection: check that it is the same server, with all acknowledged
+        commits."""
         if postgres_open.is_standby(link):
             raise psycopg.errors.ReadOnlySqlTransaction("the server is a standby, so far")
         postgres_open.check_server(link, self.url)
@@ -183,12 +185,12 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         self._database.read("notify", (self.namespace,))
 
     def _tell(self) -> None:
-        """Wake those who wait for a change, here and in other processes."""
+        """Wake the threads that wait for a change, in this and in other processes."""
         self._notices.tell()
         self._teller.tell()
 
     def _committed(self, rows: Sequence[RunRow]) -> None:
-        """Wake those who wait for a change, and remember runs that are ours."""
+        """Wake the threads that wait for a change, and remember the claimed runs."""
         self._acknowledged(rows)
         self._tell()
 
@@ -201,7 +203,7 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         self._teller.close()
         self._notices.close()
         if not at_work:
-            with contextlib.suppress(Exception):  # The server may be gone: then the pulse runs out.
+            with contextlib.suppress(Exception):  # The server may be gone; then the pulse expires.
                 self._owners.end()
         self._database.close()
 
@@ -232,8 +234,8 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
             if not tries and all(new.origin is None for new, _ in news):
                 fresh = row_statement.start(link, made, chunks)
                 return self._started(link, news, made, fresh)
-            # A commit of an earlier try may not be on the replicas yet. A lock is a write: the
-            # commit of it waits until they have both.
+            # A commit of an earlier try may not be on the replicas yet. A lock is a write, so its
+            # commit waits until the replicas have both.
             with link.writing():
                 etags = [new.origin_etag for new, _ in news]
                 tx = Transaction(link, tries)
@@ -265,7 +267,7 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
             if existing is not None and existing.digest != row.digest:
                 started.append(Started(existing, created=False))
                 continue
-            # New; or an earlier try of ours went through.
+            # New, or an earlier try was committed.
             lease = None if owner is None else Lease(msgspec.structs.replace(row))
             started.append(Started(row, created=True, lease=lease, entries=run.entries))
         return started
@@ -281,9 +283,10 @@ class PostgresStore(SqlStore[Database, Writer, Owners]):
         def work(link: Link, _tries: int) -> builtins.list[int]:
             self._set_clock(link)
             link.change("put_pulse", (owner, self._lease_until_us(), facts))
-            row = self._row(link.fetch)  # Another process may have noticed or accepted data loss.
+            # Another process may have detected or accepted data loss.
+            row = self._row(link.fetch)
             if row.server_us != self._server_us:
-                self._came_back(link)  # Another server, behind a pooler that kept our connection.
+                self._came_back(link)  # Another server, behind a pooler that kept the connection.
             else:
                 self._accepted_through = row.accepted_through
                 self._remembered.lost = row.lost

@@ -1,9 +1,9 @@
-"""The connection that a transactional effect gets: a psycopg connection, inside our transaction.
+"""The connection of a transactional effect: a psycopg connection, inside the store's transaction.
 
-What would end the transaction, or outlive it in a connection that others use next, is refused
-before it is sent. That is a look at the words, not at what the server does: procedures, and ways
-round the cursors of psycopg, are found out afterwards, by the number of the transaction. Then
-nobody knows any more what has happened, and the effect is in doubt.
+A statement that would end the transaction, or change the connection beyond it, is refused before it
+is sent. This checks the text, not its execution: procedures, and statements that bypass psycopg's
+cursors, are detected afterwards, by the transaction's number. Then the outcome is unknown, and the
+effect is in doubt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast._stores.postgres.server_connection import Link, idle_ms
 from holdfast.errors import UsageError
 
 TRIES = 3
-"""How often a user's transaction is done at most, if a deadlock or a lost connection ended it."""
+"""The maximum number of tries of a user's transaction after a deadlock or a lost connection."""
 USERS_PATIENCE_S = 300.0
 """How long one statement of a user's transaction may take."""
 
@@ -35,7 +35,7 @@ _ASIDE = re.compile(
     r"""
       --[^\n]*                        # a comment
     | /\*.*?\*/                       # a comment
-    | \b[eE]'(?:[^'\\]|\\.|'')*'      # a text with escapes
+    | \b[eE]'(?:[^'\\]|\\.|'')*'      # a string with escapes
     | '(?:[^']|'')*'                  # a text
     | "(?:[^"]|"")*"                  # a name
     | \$(\w*)\$.*?\$\1\$              # a text, such as the body of a function
@@ -52,7 +52,7 @@ _BODY = re.compile(r"\bbegin\s+atomic\b", re.IGNORECASE)
 
 
 class LentCursor(psycopg.Cursor[Any]):
-    """A cursor that sends nothing that would end the transaction."""
+    """A cursor that refuses statements that would end the transaction."""
 
     def execute(self, query: Any, *args: Any, **kwargs: Any) -> Self:
         check(query, self.connection)
@@ -64,7 +64,7 @@ class LentCursor(psycopg.Cursor[Any]):
 
 
 def check(query: Any, connection: Any = None) -> None:
-    """Refuse a statement that is not for a transaction that somebody else began and will end."""
+    """Refuse a statement that controls the transaction, which Holdfast begins and ends."""
     if isinstance(query, sql.Composable):
         query = query.as_string(connection)
     text = query.decode("utf-8", "replace") if isinstance(query, bytes) else str(query)
@@ -85,7 +85,7 @@ def check(query: Any, connection: Any = None) -> None:
 
 @contextmanager
 def lent(link: Link, began: list[Any], run_id: str) -> Generator[Link, None, None]:
-    """Let somebody work with the connection of a transaction, and take it back as it was."""
+    """Lend the connection of a transaction to user code, and restore its settings."""
     before = link.patience_s, link.cursor_factory, link.row_factory
     link.patience_s, link.cursor_factory = USERS_PATIENCE_S, LentCursor
     error: BaseException | None = None
@@ -110,7 +110,7 @@ def lent(link: Link, began: list[Any], run_id: str) -> Generator[Link, None, Non
 
 
 def _has_ended(link: Link, began: list[Any]) -> bool:
-    """Tell whether it is another transaction than the one that began, or none."""
+    """Return whether the transaction that began is no longer open."""
     status = link.pgconn.transaction_status
     if status == pq.TransactionStatus.INTRANS:
         return link.fetch("transaction_id") != began
@@ -121,14 +121,14 @@ def _has_ended(link: Link, began: list[Any]) -> bool:
 
 
 class _Refused(Exception):
-    """Rolls a user's transaction back: the write that belongs to it was refused."""
+    """Rolls a user's transaction back, because its write was refused."""
 
 
 def within(
     database: Database, appender: Appender, lease: Lease, work: Callable[[Any], Write]
 ) -> Outcome:
-    """Commit what a user does with the connection together with the write that comes of it. It is
-    done again if a deadlock or a lost connection ended it."""
+    """Commit the user's statements together with the resulting write. Repeat the transaction if a
+    deadlock or a lost connection ended it."""
     for left in reversed(range(TRIES)):
         try:
             return _once(database, appender, lease, work)
@@ -144,8 +144,8 @@ def within(
 def _once(
     database: Database, appender: Appender, lease: Lease, work: Callable[[Any], Write]
 ) -> Outcome:
-    """Everything in one transaction. It is never tried again by itself after its connection
-    broke: if the commit is not found, nothing of it has happened, and the caller gets the error."""
+    """Do everything in one transaction. It is not repeated here after its connection broke: if the
+    commit is not found, it was rolled back, and the caller receives the error."""
     batch: Batch | None = None
     link: Link | None = None
     try:
@@ -172,7 +172,7 @@ def _once(
 
 
 def _write_within(link: Link, batch: Batch, lease: Lease, work: Callable[[Any], Write]) -> bool:
-    """Do what the user wants and what the run wants; False if the run is somebody else's."""
+    """Execute the user's statements and the write of the run; return False if the run is lost."""
     link.fetch("commit_for_good", (idle_ms(USERS_PATIENCE_S),))
     began = link.fetch("transaction_id")
     row = lease.row

@@ -1,8 +1,9 @@
-"""When the server has lost what it acknowledged: notice it, say it to the whole fleet, hold the runs.
+"""Detect that the server lost acknowledged commits, record it for the whole fleet, and hold the
+runs.
 
-Every acknowledged head is an entry of the journal. Where one is missing, the row of the store says
-so from then on: reads work, and effects wait until somebody accepts the data loss. The runs
-concerned are held as corrupt, because nobody knows what else they did in the part that is gone.
+Every acknowledged head is an entry of the journal. If one is missing, the row of the store records
+it: reads work, and effects wait until somebody accepts the data loss. The affected runs are held as
+corrupt, because the lost part may have contained more effects.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SHOWN_MAX = 5
 
 
 def missing(link: Link, heads: dict[int, tuple[int, bytes]]) -> list[int]:
-    """Return the numbers of the runs whose acknowledged head is not in the journal any more."""
+    """Return the numbers of the runs whose acknowledged head is missing from the journal."""
     if not heads:
         return []
     seqs = [seq for seq, _ in heads.values()]
@@ -36,17 +37,17 @@ def missing(link: Link, heads: dict[int, tuple[int, bytes]]) -> list[int]:
 
 
 def check(link: Link, remembered: Remembered, at_us: int) -> None:
-    """After a connection broke: is everything still there that was acknowledged?"""
+    """After a broken connection, check that all acknowledged entries still exist."""
     numbers = missing(link, remembered.heads())
     if numbers:
         note(link, remembered, numbers, at_us)
 
 
 def note(link: Link, remembered: Remembered, numbers: Sequence[int], at_us: int) -> None:
-    """Say that acknowledged entries of these runs are gone, and hold the runs."""
+    """Record that acknowledged entries of these runs are missing, and hold the runs."""
     heads = remembered.heads()
     with link.writing():
-        for run_no in numbers:  # Nobody takes one of them on meanwhile.
+        for run_no in numbers:  # No owner can write to them meanwhile.
             link.fetch("lock_run", (run_no,))
         found = link.fetch("runs_by_numbers", (list(numbers),))
         rows = [row_codec.run_row(values) for values in found]
@@ -64,7 +65,7 @@ def note(link: Link, remembered: Remembered, numbers: Sequence[int], at_us: int)
         for row in rows:
             if row.status not in FINAL:
                 _hold(link, row, heads.get(row.run_no, (0, b""))[0], at_us)
-    # Only now: if the connection breaks before, the next one finds it out again.
+    # Last, so that the next connection detects the loss again if this one breaks before.
     remembered.said(numbers)
 
 

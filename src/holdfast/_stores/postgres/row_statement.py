@@ -1,4 +1,4 @@
-"""The one statement by which rows of runs change, with what belongs to them."""
+"""The statement that changes rows of runs and inserts their entries and chunks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _still = attrgetter(
     "degraded", "claims", "skips", "waiting_on", "wake_us", "tags",
     "heard", "deleted_us",
 )  # fmt: skip
-"""Together everything that may ever change in a row of runs; the second part seldom does."""
+"""Together, all columns of a run's row that can change; the second part changes rarely."""
 
 
 def send(
@@ -33,8 +33,8 @@ def send(
     changes: Sequence[tuple[RunRow, Applied]],
     chunks: Sequence[tuple[int, int, bytes]],
 ) -> set[int]:
-    """Change each row that is still as it was seen, and insert what belongs to it; returns the
-    numbers of the runs that changed."""
+    """Change each row that is still as it was read, and insert its entries and chunks; return the
+    numbers of the changed runs."""
     if not changes:
         return set()
     if len(changes) == 1 and not chunks:
@@ -65,7 +65,7 @@ def start(
     made: Sequence[Applied],
     chunks: Sequence[tuple[int, int, bytes]],
 ) -> set[int]:
-    """Insert runs that are new, with what belongs to them; returns their numbers."""
+    """Insert new runs with their entries and chunks; return their numbers."""
     rows = [row_codec.run_values(run.row) for run in made]
     entries = [_entry(run.row.run_no, entry) for run in made for entry in run.entries]
     columns = [
@@ -85,5 +85,5 @@ def _chunk(run_no: int, number: int, body: bytes) -> tuple[Any, ...]:
 
 
 def _turned(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
-    """Return rows as columns, also if there is none."""
+    """Return rows as columns, even without rows."""
     return list(zip(*rows, strict=True)) if rows else [()] * width

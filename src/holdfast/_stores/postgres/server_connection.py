@@ -1,11 +1,12 @@
-"""One connection to the server: every call has an end, and no call leaves anything in the session.
+"""One connection to the server: every call has a time limit, and no call leaves state in the
+session.
 
-A pooler in transaction mode may hand each transaction to another session, so nothing is prepared
-by number, nothing is set but for the transaction, and every table is named with its schema. The
-one statement that every step takes is prepared under a name that is made of its text: another
-session either has the same statement under it, or none.
+A pooler in transaction mode may pass each transaction to another session, so nothing is prepared by
+number, settings are local to the transaction, and every table is named with its schema. The one
+statement that every step uses is prepared under a name that is derived from its text: another
+session has either the same statement under it, or none.
 
-PostgreSQL has no text with NUL; where a name has one, it is written with an escape.
+PostgreSQL's text type does not allow NUL; a name with NUL is stored with an escape.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from holdfast._stores.postgres.postgres_queries import adapts_rows, from_server,
 Q = named_sql.load("postgres/queries.sql")
 
 PLANNED_FOR_S = 5.0
-"""How long the server keeps its plan of a prepared statement. One that was made for a small table
-reads all of it at every step; until the server analyses what has grown, a minute may pass."""
+"""How long a prepared statement keeps its plan. A plan for a small table reads the whole table at
+every step, and a minute may pass until the server analyses a table that has grown."""
 
 ROWS_AT_ONCE = 200
-"""How many rows of a table that is read whole are fetched in one round trip."""
+"""How many rows are fetched in one round trip when a whole table is read."""
 
 _ESCAPE = "\ue000"
 _BIGINT, _TEXT, _BYTEA = 20, 25, 17
@@ -49,26 +50,26 @@ _NO_SUCH_STATEMENT, _STATEMENT_EXISTS = b"26000", b"42P05"
 
 
 class Link(psycopg.Connection[Any]):
-    """A connection whose every wait has an end."""
+    """A connection whose waits all have a time limit."""
 
     patience_s = 15.0
     idle_s = 60.0
-    """How long the server waits for the next word inside a transaction of ours."""
+    """How long the server waits for the next statement inside a transaction."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._planned_s = time.monotonic()
         self._sent: set[bytes] = set()
-        """Names of statements that a session of ours has."""
+        """Names of the statements that this session has prepared."""
         self._is_pooled = False
-        """A pooler gives us another session each time: nothing is prepared any more."""
+        """Whether a pooler changes the session: then nothing is prepared."""
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Wait for an answer of the server; a silent one is given up, and the connection with it."""
+        """Wait for an answer of the server; after the time limit, abandon the connection."""
         try:
             return super().wait(gen, interval, timeout or self.patience_s)
         except psycopg.Error as error:
-            if type(error).__name__ != "_WaitTimeout":  # The driver keeps the name to itself.
+            if type(error).__name__ != "_WaitTimeout":  # The driver does not export the class.
                 raise
             self.abandon()
             raise psycopg.OperationalError(
@@ -76,7 +77,7 @@ class Link(psycopg.Connection[Any]):
             ) from None
 
     def abandon(self) -> None:
-        """Let go of the socket without a word to the server."""
+        """Close the socket without a message to the server."""
         with contextlib.suppress(OSError, psycopg.Error):
             handle = self.pgconn.socket
             with open(os.devnull, "rb") as nothing:
@@ -87,28 +88,29 @@ class Link(psycopg.Connection[Any]):
     # -- statements ----------------------------------------------------------------------------
 
     def fetch(self, name: str, values: Any = ()) -> list[Any]:
-        """Run a named statement; returns its rows."""
+        """Run a named statement; return its rows."""
         return _rows(name, self._run(name, values))
 
     def _run(self, name: str, values: Any) -> psycopg.Cursor[Any]:
-        # Rows are tuples for us, whatever a user's transaction has set.
+        # Rows must be tuples, whatever row factory a user's transaction has set.
         cursor = self.cursor(row_factory=tuple_row)
         values = _outward(to_server(name, values))
         return cursor.execute(Q[name].encode(), values, prepare=False)
 
     def fetch_each(self, *queries: tuple[str, Any]) -> list[list[Any]]:
-        """Run several named statements in one round trip; returns the rows of each."""
+        """Run several named statements in one round trip; return the rows of each."""
         with self.pipeline():
             cursors = [(name, self._run(name, values)) for name, values in queries]
         return [_rows(name, cursor) for name, cursor in cursors]
 
     def change(self, name: str, values: Any = ()) -> int:
-        """Run a named statement; returns how many rows it changed."""
+        """Run a named statement; return the number of changed rows."""
         return self._run(name, values).rowcount
 
     @contextlib.contextmanager
     def writing(self) -> Generator[Link, None, None]:
-        """One transaction whose commit is on disk when it returns, whatever the role's defaults."""
+        """Open a transaction whose commit is on disk when it returns, whatever the role's
+        defaults."""
         try:
             self.fetch_each(("begin", ()), ("commit_for_good", (idle_ms(self.idle_s),)))
             yield self
@@ -121,7 +123,7 @@ class Link(psycopg.Connection[Any]):
 
     @contextlib.contextmanager
     def one_state(self) -> Generator[Link, None, None]:
-        """Have all that is read come from one state of the database, whatever others commit."""
+        """Open a transaction whose reads all see one state of the database."""
         self.fetch_each(("begin_reading", ()), ("wait_for_reader", (idle_ms(self.idle_s),)))
         try:
             yield self
@@ -131,14 +133,14 @@ class Link(psycopg.Connection[Any]):
                     self.fetch("rollback")
 
     def each(self, name: str, cursor: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a named statement, some at a time, in a transaction that is open."""
+        """Yield the rows of a named statement in batches, in an open transaction."""
         with self.cursor(cursor, row_factory=tuple_row) as rows:
             rows.itersize = ROWS_AT_ONCE
             for row in rows.execute(Q[name].encode()):
                 yield from_server(name, _inward(row))
 
     def call(self, statement: Statement, params: list[bytes | None]) -> list[int]:
-        """Run a statement whose parameters are in binary form; returns its first column, numbers."""
+        """Run a statement with binary parameters; return its first column, as numbers."""
         pgconn = self.pgconn
         in_transaction = pgconn.transaction_status == pq.TransactionStatus.INTRANS
         if not in_transaction and not self._is_pooled:
@@ -151,7 +153,7 @@ class Link(psycopg.Connection[Any]):
             result = self._result()
             if result.error_field(pq.DiagnosticField.SQLSTATE) != _NO_SUCH_STATEMENT:
                 return _numbers(self, result)
-            self._is_pooled = True  # Another session than the one that prepared it.
+            self._is_pooled = True  # A session that has not prepared it.
         pgconn.send_query_params(statement.text, params, statement.oids, statement.formats, 1)
         return _numbers(self, self._result())
 
@@ -169,12 +171,12 @@ class Link(psycopg.Connection[Any]):
 
 
 def idle_ms(seconds: float) -> str:
-    """Return a time as the server wants it."""
+    """Return a duration in the server's format."""
     return str(max(1000, int(seconds * 1000)))
 
 
 class Statement:
-    """A statement with typed parameters, known to the server by what it says."""
+    """A statement with typed parameters, prepared under a name that is derived from its text."""
 
     def __init__(self, name: str) -> None:
         text = Q[name]
@@ -187,8 +189,8 @@ class Statement:
         self.formats = [pq.Format.BINARY] * len(self.kinds)
 
     def params(self, values: Iterable[Any]) -> list[bytes | None]:
-        """Return values, which are columns where the statement has arrays, in the form of the
-        protocol."""
+        """Return values in the binary form of the protocol; for array parameters they are
+        columns."""
         return [
             None if value is None else form(value)
             for form, value in zip(self._forms, values, strict=True)
@@ -230,7 +232,7 @@ def _sized(raw: bytes) -> bytes:
 
 
 def _text(value: str | bytes) -> bytes:
-    """Return a text as it is sent; a body is bytes already, JSON without NUL."""
+    """Encode a string; a body is already bytes, JSON without NUL."""
     return value if isinstance(value, bytes) else escaped(value).encode()
 
 
@@ -249,14 +251,14 @@ _FORM: dict[str, Callable[[Any], bytes]] = {
 
 
 def escaped(text: str) -> str:
-    """Return a text without NUL, from which the same text can be had again."""
+    """Return a text with NUL escaped, reversibly."""
     if "\x00" in text or _ESCAPE in text:
         return text.replace(_ESCAPE, _ESCAPE + "e").replace("\x00", _ESCAPE + "0")
     return text
 
 
 def unescaped(text: str) -> str:
-    """Return what was escaped."""
+    """Return the original of an escaped text."""
     if _ESCAPE in text:
         return text.replace(_ESCAPE + "0", "\x00").replace(_ESCAPE + "e", _ESCAPE)
     return text

@@ -1,8 +1,7 @@
 """The interface between `SqlStore` and a database: reading, and writing in a transaction.
 
-A statement is known by its name; each dialect has the text of it in its `queries.sql`. Values are
-given as a tuple, or as a dict where the statement has names for them; a list is one value, for
-`IN` or `ANY`.
+A statement is identified by its name; each dialect has its text in `queries.sql`. Values are a
+tuple, or a dict for a statement with named parameters; a list is one value, for `IN` or `ANY`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Statement = tuple[str, Any]
 
 
 class Transaction(Protocol):
-    """One transaction that writes. What it reads stays true until the commit as far as it is locked;
-    SQLite locks everything."""
+    """One writing transaction. Locked rows stay unchanged until the commit; SQLite locks
+    everything."""
 
     tries: int
-    """How often the same work was tried before, by a connection that broke: one of them may have
-    been committed. Always 0 in SQLite."""
+    """The number of earlier tries on connections that broke; one of them may have been committed.
+    Always 0 in SQLite."""
 
     def fetch(self, name: str, values: Any = ()) -> list[Any]:
         """Run a statement and return its rows."""
@@ -41,8 +40,8 @@ class Transaction(Protocol):
         ...
 
     def lock(self, *names: tuple[str, ...]) -> None:
-        """Wait until no other transaction has locked one of these names. Everybody locks names first,
-        then rows of runs, then accounts."""
+        """Lock these names until the commit. All transactions lock names first, then rows of runs,
+        then accounts."""
         ...
 
     def lock_row(self, name: str, values: Any) -> None:
@@ -50,41 +49,42 @@ class Transaction(Protocol):
         ...
 
     def locked_run(self, namespace: str, run_id: str) -> RunRow | None:
-        """Return the verified row of a run as it stays until the commit."""
+        """Return the verified row of a run, locked until the commit."""
         ...
 
     def run_numbers(self, count: int) -> list[int]:
-        """Return numbers for new runs. One that is not used may be missing from then on, except in
-        SQLite, where a transaction uses all that it asks for."""
+        """Return numbers for new runs. An unused number may stay missing, except in SQLite, where a
+        transaction uses all requested numbers."""
         ...
 
     def add_run(self, made: Applied, chunks: Sequence[tuple[int, bytes]]) -> bool:
-        """Insert a run with its entries and chunks; False if there is one with its id."""
+        """Insert a run with its entries and chunks; return False if its id exists."""
         ...
 
     def put_run(self, was: RunRow, made: Applied) -> None:
-        """Change the row of a run that is locked, and insert entries."""
+        """Change the locked row of a run, and insert entries."""
         ...
 
     def changed(self, digest: bytes = b"", row: RunRow | None = None) -> None:
-        """Wake those who wait for a change of the store after the commit. `digest` is of what was
-        written, and goes into the chain of commits where the database has one; `row` is that of a
-        run that this process claims."""
+        """Wake the threads that wait for a change, after the commit. `digest` is the digest of the
+        written rows and goes into the chain of commits, if the database has one; `row` is the row
+        of a run that this process claims."""
         ...
 
 
 class Snapshot(NamedTuple):
-    """One state of a store, to verify it. Everything that is compared comes from it, so that what
-    others commit meanwhile is never taken for damage."""
+    """One state of a store, for verification. All compared data comes from it, so that concurrent
+    commits are not reported as damage."""
 
     fetch: Fetch
     each: Callable[[str], Iterator[Any]]
-    """The rows of a named statement, one by one: a table may be larger than the memory."""
+    """Yields the rows of a named statement, one by one, because a table may be larger than the
+    memory."""
     progress: Progress
     own_checks: Callable[[Snapshot], Iterable[Damage]]
-    """Checks that only this database has."""
+    """Checks that are specific to this database."""
     lost: str | None = None
-    """Which acknowledged commits are missing, if the database says so."""
+    """A text about missing acknowledged commits, if the database detects them."""
 
 
 class Reader(Protocol):
@@ -95,26 +95,26 @@ class Reader(Protocol):
         ...
 
     def read_by_index(self, name: str, values: Any = ()) -> list[Any]:
-        """The same. Where an index can be damaged by itself, its answer is compared with the table
-        now and then, by the statement `NAME_hidden`."""
+        """Run a statement and return its rows. If the database can have a damaged index, the answer
+        is compared with the table from time to time, by the statement `NAME_hidden`."""
         ...
 
     def check_index(self, name: str) -> None:
-        """Compare an index with its table now and then; raises `Corrupt`."""
+        """Compare an index with its table from time to time; raise `Corrupt` on a difference."""
         ...
 
     def check_numbers(
         self, rows: Sequence[RunRow], limit: int, before: int | None, last_run_no: int
     ) -> None:
-        """Raise `Corrupt` if an unfiltered page of runs has not all that it should have."""
+        """Raise `Corrupt` if an unfiltered page of runs is incomplete."""
         ...
 
     def in_one_state(self, work: Callable[[Fetch], T]) -> T:
-        """Do some work whose reads all see one state of the database."""
+        """Do work whose reads all see one state of the database."""
         ...
 
     def snapshot(self, work: Callable[[Snapshot], T], progress: Progress) -> T:
-        """Do some work, which may take long, with one state of the whole database."""
+        """Do work, which may take long, with one state of the whole database."""
         ...
 
 
@@ -123,28 +123,28 @@ class Writer(Protocol):
 
     @property
     def last_run_no(self) -> int:
-        """The largest run number that was given, or 0 where that is not known."""
+        """The largest assigned run number, or 0 if unknown."""
         ...
 
     def transact(self, work: Callable[[Any], T]) -> T:
-        """Do some work with a `Transaction`, again if its connection breaks, and commit."""
+        """Do work with a `Transaction`, repeat it if its connection breaks, and commit."""
         ...
 
     def beside(self, work: Callable[[Any], T]) -> T:
-        """The same for rows that belong to no run: nobody is notified."""
+        """Do work in a transaction on rows that belong to no run, without notification."""
         ...
 
 
 class Owners(Protocol):
-    """The processes that own runs, as one handle sees them. Work in a transaction gives its `fetch`,
-    so that it needs no second connection."""
+    """The processes that own runs, for one handle. Work in a transaction passes its `fetch`, so
+    that it needs no second connection."""
 
     def register(self) -> int:
-        """Become an owner, in this process; returns its number."""
+        """Register this process as an owner; return its number."""
         ...
 
     def is_dead(self, owner: int, fetch: Fetch | None = None) -> bool:
-        """Tell whether it is proven that an owner is dead."""
+        """Return whether an owner is proven dead."""
         ...
 
     def name(self, owner: int | None, fetch: Fetch | None = None) -> str:
@@ -152,9 +152,9 @@ class Owners(Protocol):
         ...
 
     def pulse_until_us(self, owner: int, fetch: Fetch | None = None) -> int:
-        """Return until when an owner said it would live, or 0."""
+        """Return the expiry of an owner's pulse, or 0."""
         ...
 
     def not_alive(self, pulses: Iterable[Sequence[Any]], at_us: int) -> tuple[list[int], list[int]]:
-        """Return the owners of these pulses that are dead, and those that are late with theirs."""
+        """Return the dead owners of these pulses, and those whose pulse has expired."""
         ...

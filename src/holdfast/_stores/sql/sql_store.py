@@ -1,15 +1,15 @@
 """The operations of a store, each written once for all databases.
 
 SqlStore ─┬─ Reader    runs named statements
-          ├─ Writer    runs some work in a transaction (`Transaction`)
-          └─ Owners    knows who is alive
+          ├─ Writer    runs work in a transaction (`Transaction`)
+          └─ Owners    liveness of processes
 
-A dialect is a subclass with what its database does in its own way: how a batch is appended, how runs
-are started and claimed, how owners give signs of life, how others are woken, what the time is, and
-how lost commits are noticed. The text of the statements is in the `queries.sql` of the dialect.
+A dialect is a subclass with the operations that differ between databases: append, start and claim,
+heartbeats of owners, wake-up of waiting threads, the clock, and detection of lost commits. The text
+of the statements is in the dialect's `queries.sql`.
 
-Work in a transaction may be tried again after its connection broke, so it finds out by itself whether
-an earlier try was committed (I18): `tx.tries` says that there was one.
+Work in a transaction may be repeated after its connection broke, so it has to find out whether an
+earlier try was committed (I18): `tx.tries` is the number of earlier tries.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ WriterT = TypeVar("WriterT", bound=Writer)
 OwnersT = TypeVar("OwnersT", bound=Owners)
 
 PAGE = 100
-"""How many values of memories are read at a time."""
+"""How many values of memories are read per page."""
 DROPPED_AT_ONCE = 1000
 """How many values of memories one transaction drops."""
 
 
 class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
-    """One handle on a store that is kept in a database."""
+    """One handle on a store in a database."""
 
     url: str
     namespace: str
@@ -158,7 +158,7 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
         )
 
     def _left(self, at_us: int) -> dict[str, object]:
-        """Return the values of the condition `is_left`: whose runs nobody works on."""
+        """Return the values of the condition `is_left`: owners whose runs are abandoned."""
         dead, late = self._owners.not_alive(self._database.read("owners_at_work"), at_us)
         return {"namespace": self.namespace, "at_us": at_us, "dead": dead, "late": late}
 
@@ -189,7 +189,8 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
 
     def post(self, run_id: str, message: Message, etag: str | None = None) -> Posted:
         def work(tx: Transaction) -> Posted:
-            # A transaction that removes the run takes the same lock: the run stays until the commit.
+            # A transaction that removes the run takes the same lock, so the run exists until the
+            # commit.
             tx.lock(changes.inbox_lock(self.namespace, run_id))
             row = lookups.find_run(tx.fetch, self.namespace, run_id)
             if row is None:
@@ -200,8 +201,8 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
             if known is not None:
                 if not tx.tries or not _is_same(known.message(), message):
                     return Posted.DUPLICATE
-                # By an earlier try, which may not be on the replicas yet. A lock is a write: the
-                # commit of it waits until they have both.
+                # By an earlier try, which may not be on the replicas yet. A lock is a write, so its
+                # commit waits until the replicas have both.
                 tx.lock_row("lock_message", (row.run_no, message.message_id))
                 tx.changed()
                 return Posted.ACCEPTED
@@ -249,7 +250,7 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
         return [side_rows.question_of(values, names[values[0]]) for values in found]
 
     def _run_ids(self, run_nos: set[int]) -> dict[int, str]:
-        """Return the ids of runs that have a question."""
+        """Return the ids of the runs with these numbers."""
         rows = map(row_codec.run_row, self._database.read("runs_by_numbers", (sorted(run_nos),)))
         names = {row.run_no: row.run_id for row in rows}
         for run_no in run_nos - names.keys():
@@ -300,7 +301,7 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
         while len(memos) < limit:
             found = self._database.read("list_memos", {**values, "after": after})
             page = [side_rows.memo_of(row) for row in found]
-            # Skip removed values here: the row that says so is verified first.
+            # Skip removed values here, after their rows are verified.
             memos += [memo for memo in page if changes.is_there(memo, now_us)]
             if len(page) < size:
                 break
@@ -358,7 +359,7 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
         tx.changed(values[-2])
 
     def _kept(self, tx: Transaction, memo: Memo) -> Memo:
-        """Return a value that an earlier try has written."""
+        """Return the value that an earlier try has written."""
         tx.lock_row("lock_memo", (self.namespace, memo.space, memo.key))
         tx.changed()
         return memo
@@ -575,11 +576,11 @@ class SqlStore(ABC, Generic[ReaderT, WriterT, OwnersT]):
 def keep_origins(
     tx: Transaction, namespace: str, rows: Iterable[RunRow], etags: Sequence[str | None] = ()
 ) -> None:
-    """Keep the runs that these were forked from until the commit; raises if one was deleted, or
-    has another etag, and the fork is not there yet.
+    """Lock the origins of these forks until the commit; raise if one was deleted or has another
+    etag, and the fork does not exist yet.
 
-    A transaction that removes a run locks the name of its inbox, too, and looks for forks then: so one
-    of the two sees what the other has done.
+    A transaction that removes a run locks the name of its inbox too, and then searches for forks:
+    so one of the two transactions sees the other's changes.
     """
     views = itertools.chain(etags, itertools.repeat(None))
     forked = [
@@ -595,7 +596,7 @@ def keep_origins(
         if find(row.run_id) is not None:
             continue
         other = None if view is None else find(origin)
-        if other is not None:  # From here on it stays as it is.
+        if other is not None:  # From here on it cannot change.
             tx.lock_row("lock_run", (other.run_no,))
         lineage.check_origin(row, find, view)
 

@@ -1,4 +1,4 @@
-"""Verify a store: everything that can be checked without knowing what the values mean."""
+"""Verify a store: all checks that do not need the meaning of values."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _CLOSES_ALL = GIVES_BACK - {Kind.RUN_RELEASED, Kind.RUN_HELD} | {Kind.RUN_RESUME
 def verify(
     state: Snapshot, namespace: str, run_ids: Iterable[str] | None, lost: str | None
 ) -> list[Damage]:
-    """Return what is wrong; an empty list says that all of it reads as it was written. `lost` says
-    which acknowledged commits are missing."""
+    """Return the damage; an empty list means that all data is as it was written. `lost` describes
+    missing acknowledged commits."""
     missing = [] if lost is None else [Damage(LOST_END, lost)]
     if run_ids is not None:
         return [*missing, *_named_runs(state, namespace, run_ids)]
@@ -62,7 +62,7 @@ def verify(
 
 
 def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[Damage]:
-    """Read every row of a table, each by itself, so that one damaged row hides no other."""
+    """Read every row of a table separately, so that one damaged row does not hide others."""
     try:
         for values in state.each(name):
             try:
@@ -74,7 +74,8 @@ def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[
 
 
 def _chunks(state: Snapshot) -> Iterator[Damage]:
-    """Check every chunk, and tell how far it is: they are most of a store."""
+    """Check every chunk, and report the progress, because chunks are the largest part of a
+    store."""
     done = 0
 
     def read(values: Any) -> None:
@@ -95,7 +96,7 @@ def _chunk(values: Any) -> None:
 
 
 def _strays(fetch: Fetch) -> Iterator[Damage]:
-    """Every row belongs to a run, and questions belong to runs that have not ended."""
+    """Check that every row belongs to a run, and every question to a run that has not ended."""
     try:
         strays = fetch("rows_without_run", ())
         late = fetch("questions_of_nobody", ())
@@ -123,7 +124,7 @@ def _named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list
 
 
 def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Damage]:
-    """Check one run by its id; an id that no run has is the caller's mistake, and no damage."""
+    """Check one run by its id; an unknown id is an error of the caller, not damage."""
     try:
         row = lookups.find_run(fetch, namespace, run_id)
     except HoldfastError as error:
@@ -135,8 +136,8 @@ def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Damage]:
 
 
 def _all_runs(state: Snapshot) -> Iterator[Damage]:
-    """Check every run whose row can be read."""
-    with contextlib.suppress(HoldfastError):  # Said before: the table was read by `rows`.
+    """Check every run with a readable row."""
+    with contextlib.suppress(HoldfastError):  # Already reported: `rows` has read the table.
         total = state.fetch("count_runs", ())[0][0]
         for done, values in enumerate(state.each("all_runs"), 1):
             state.progress("runs", done, total)
@@ -148,7 +149,7 @@ def _all_runs(state: Snapshot) -> Iterator[Damage]:
 
 
 def _run(fetch: Fetch, row: RunRow) -> Iterator[Damage]:
-    """Check one run: its journal, what the journal says of it, its chunks and its inbox."""
+    """Check one run: its journal, its row against the journal, its chunks and its inbox."""
     try:
         found = lookups.find_run(fetch, row.namespace, row.run_id)
         if found is None or found.run_no != row.run_no:
@@ -230,7 +231,7 @@ def _has_opened_account(journal: Sequence[Entry]) -> bool:
 
 
 def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Damage]:
-    """Check that every chunk that an entry or another chunk refers to is there."""
+    """Check that every chunk that an entry or another chunk refers to exists."""
     rows = _chunk_rows(fetch, row)
     there = {row_id & SEQ_MASK for row_id, _, _ in rows} | _borrowed(fetch, row)
     bodies = [entry.body for entry in journal] + [body for _, _, body in rows]
@@ -245,8 +246,8 @@ def _chunk_rows(fetch: Fetch, row: RunRow) -> list[Any]:
 
 
 def _borrowed(fetch: Fetch, row: RunRow) -> set[int]:
-    """Return the numbers of the chunks that a fork shares with the run that it came from; and check
-    that the entries that it borrows are those that it was made with."""
+    """Return the numbers of the chunks that a fork shares with its origin, and check that its
+    borrowed entries are the original ones."""
     origin = lineage.origin_of(row)
     if origin is None:
         return set()
@@ -268,7 +269,7 @@ def _origin(fetch: Fetch, row: RunRow, run_id: str) -> RunRow:
 
 
 def _chunks_in(node: Any) -> Iterator[int]:
-    """Yield the chunks that a node refers to; what is below `plain` is data of users."""
+    """Yield the chunks that a node refers to; data below `plain` belongs to users."""
     if isinstance(node, list):
         for part in cast("list[Any]", node):  # type: ignore[redundant-cast] # pyright needs it
             yield from _chunks_in(part)
@@ -283,7 +284,7 @@ def _chunks_in(node: Any) -> Iterator[int]:
 
 
 def finding(error: Exception, run_id: str | None = None) -> Damage:
-    """Return what an error says of the store."""
+    """Return the damage that an error describes."""
     if isinstance(error, Corrupt):
         return Damage(error.what, error.why or "it is damaged", error.run_id or run_id)
     return Damage("the store", str(error), run_id)

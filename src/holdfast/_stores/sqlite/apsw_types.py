@@ -1,4 +1,4 @@
-"""The part of an apsw connection that the store uses, with types."""
+"""Types of the part of apsw that the store uses."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Connection(Protocol):
         ...
 
     def set_wal_hook(self, callable: Callable[[Any, str, int], int] | None) -> None:
-        """Be told of the size of the WAL after each commit."""
+        """Set a function that receives the size of the WAL after each commit."""
         ...
 
     def set_busy_handler(self, callable: Callable[[int], bool] | None) -> None:
-        """Decide what to do while another connection writes."""
+        """Set a function that decides whether to wait while another connection writes."""
         ...
 
     def config(self, op: int, *args: int) -> int:
@@ -56,7 +56,7 @@ class Connection(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
 
@@ -68,7 +68,7 @@ def connect(name: str, flags: int, cached_statements: int = 100) -> Connection:
 
 
 def copy_pages(source: Connection, target: Connection, progress: Progress) -> None:
-    """Copy a database into another, as of one moment."""
+    """Copy one state of a database into another."""
     into = cast("apsw.Connection", target)
     with into.backup("main", cast("apsw.Connection", source), "main") as running:
         while not running.done:

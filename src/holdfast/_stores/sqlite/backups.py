@@ -1,5 +1,5 @@
-"""Backup and restore. A copy is marked as one: opened, it begins a new incarnation, because what
-was committed after it was made may have happened all the same."""
+"""Backup and restore. A copy is marked: when it is opened, it begins a new incarnation, because
+effects that were committed after the copy may have happened."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def backup(database: Database, path: str, progress: Progress = no_progress) -> N
 
 
 def restore(backup_path: str, target_path: str) -> None:
-    """Put a backup, or any old copy of a store, where a store is to be. Opened there, effects
-    without an intent, in runs that it knows, go through doubt first."""
+    """Copy a backup, or any old copy of a store, to the path of a store. When it is opened there,
+    effects without an intent, in its existing runs, go through doubt first."""
     source_path = filesystem.resolved(backup_path)
     if os.path.isfile(source_path) and not _is_database(source_path):
         raise StoreUnusable(
@@ -57,10 +57,10 @@ def restore(backup_path: str, target_path: str) -> None:
 
 
 def _is_database(path: str) -> bool:
-    """Say whether SQLite takes a file for a database. One that cannot be read may be one.
+    """Return whether SQLite accepts a file as a database. An unreadable file may be one.
 
-    SQLite looks itself: to open and close the file by hand would drop the locks of a store that this
-    process has open there.
+    SQLite reads the file itself: opening and closing it here would drop the locks of a store that
+    this process has open there.
     """
     try:
         connection = connect(path, apsw.SQLITE_OPEN_READONLY)
@@ -76,7 +76,7 @@ def _is_database(path: str) -> bool:
 
 
 def _new_file(path: str) -> str:
-    """Return the path of a file that is not there yet, nor anything that belongs to one."""
+    """Return the path of a new file; refuse it if the file or a companion file exists."""
     target = filesystem.resolved(path)
     for name in (target, *(target + suffix for suffix in COMPANIONS)):
         if os.path.lexists(name):
@@ -97,12 +97,14 @@ def _copy(source: Connection, target: str, progress: Progress) -> None:
             _mark(copy, part)
         except (apsw.FullError, apsw.IOError) as error:
             if isinstance(error, apsw.FullError) or copy.system_errno in filesystem.NO_SPACE:
-                raise full(target) from error  # The copy's disk, and not that of the store.
+                raise full(
+                    target
+                ) from error  # The disk of the copy is full, not that of the store.
             raise
         finally:
             copy.close()
         filesystem.sync(part)
-        os.link(part, target)  # Unlike a rename, it refuses to replace what came there meanwhile.
+        os.link(part, target)  # Unlike a rename, a link never replaces a file.
     finally:
         os.unlink(part)
     filesystem.sync(os.path.dirname(target))

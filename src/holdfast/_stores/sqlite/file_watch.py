@@ -1,8 +1,8 @@
-"""Being told of commits, of any process, without asking again and again.
+"""Wait for commits of any process without polling.
 
-Every commit writes the witness, so a watch on that one file (inotify) sees them all. Each waiting
-thread has its own watch: what happens while it looks elsewhere waits in the kernel's queue. Where
-there is no inotify, the file is read 20 times a second.
+Every commit writes the witness, so a watch on that file (inotify) reports all of them. Each waiting
+thread has its own watch: the kernel queues the events while the thread does other work. Without
+inotify, the file is read 20 times a second.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Watch:
         queue: _Queue | None = getattr(self._local, "queue", None)
         if queue is None:
             self._watch()
-            return True  # Nobody watched until now: something may have changed.
+            return True  # Nothing watched until now: the store may have changed.
         if queue.handle is None or not self._bells:
             return self._poll(timeout_s)
         ready = _ready(queue.handle, self._bells[0].handle, timeout_s)
@@ -51,7 +51,7 @@ class Watch:
         return bool(ready)
 
     def _watch(self) -> None:
-        """Begin to watch in this thread; without descriptors to be had, the file is read."""
+        """Begin to watch in this thread; if no descriptors are left, the file is read."""
         self._local.queue = _Queue(self._path)
         self._local.seen = self._changes()
         if not self._bells:
@@ -70,7 +70,7 @@ class Watch:
                 return self._closing.is_set()
 
     def close(self) -> None:
-        """Wake everybody who waits; safe to call twice."""
+        """Wake all waiting threads; safe to call twice."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -80,19 +80,19 @@ class Watch:
 
 
 class _Bell:
-    """A pipe that wakes whoever polls it when the store is closed."""
+    """A pipe that wakes a polling thread when the store is closed."""
 
     def __init__(self) -> None:
         self.handle, self._other = os.pipe2(_CLOEXEC_NONBLOCK)
         weakref.finalize(self, os.close, self.handle)
 
     def ring(self) -> None:
-        """Close the other end: this one becomes readable, for good."""
+        """Close the other end: this one stays readable from then on."""
         os.close(self._other)
 
 
 def _ready(handle: int, wake: int, timeout_s: float) -> list[int]:
-    """Return which of two descriptors can be read (any number of them may be open)."""
+    """Return the readable ones of two descriptors (with any descriptor numbers)."""
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     poll.register(wake, select.POLLIN)
@@ -100,7 +100,7 @@ def _ready(handle: int, wake: int, timeout_s: float) -> list[int]:
 
 
 class _Queue:
-    """One thread's inotify queue; `handle` is None where there is none to be had."""
+    """One thread's inotify queue; `handle` is None if none is available."""
 
     handle: int | None = None
 
@@ -118,7 +118,7 @@ class _Queue:
             self.handle = handle
 
     def drain(self) -> None:
-        """Take what has gathered."""
+        """Discard the queued events."""
         assert self.handle is not None
         with contextlib.suppress(BlockingIOError):
             os.read(self.handle, 65536)

@@ -1,4 +1,5 @@
-"""Where a database may lie: a plain file of ours, on a file system whose locks and syncs hold."""
+"""Check the file of a database: a plain file of this user, on a file system with reliable locks and
+syncs."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ NETWORK = frozenset(
         *("fuse.gcsfuse", "fuse.mountpoint-s3", "fuse.smbnetfs", "fuse.juicefs", "prl_fs"),
     }
 )
-"""File systems on which locks or syncs are promises of another machine."""
+"""File systems on which locks or syncs depend on another machine."""
 
 MAGIC = b"SQLite format 3\0"
-"""How every database file begins."""
+"""The first bytes of every database file."""
 SMALLEST_BYTES = 512
-"""The smallest page, and so the smallest file, of SQLite, which takes one of a single byte for a new
-database and writes over it."""
+"""The smallest page, and so the smallest file, of SQLite. SQLite would treat a file of a single
+byte as a new database and overwrite it."""
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -35,7 +36,7 @@ MOUNTS = Path("/proc/self/mounts")
 
 
 def resolved(path: str) -> str:
-    """Return the absolute path with its folder resolved; the file itself may be no link."""
+    """Return the absolute path with its folder resolved; the file itself must not be a link."""
     folder, name = os.path.split(os.path.abspath(path))
     folder = os.path.realpath(folder)
     found = _looked_at(folder)
@@ -47,7 +48,7 @@ def resolved(path: str) -> str:
 
 
 def is_there(path: str) -> bool:
-    """Tell whether there is such a file; raise StoreUnusable where that cannot be seen."""
+    """Return whether the file exists; raise StoreUnusable if that cannot be determined."""
     return _looked_at(path) is not None
 
 
@@ -63,14 +64,14 @@ def _looked_at(path: str) -> os.stat_result | None:
 
 
 def _way_out(error: OSError, path: str) -> str:
-    """Return what to do about an error of the operating system, for the end of a message."""
+    """Return the remedy for an error of the operating system, for the end of a message."""
     if error.errno in {errno.EACCES, errno.EPERM}:
         return f"; make it accessible to this user: namei -l {path} shows who owns what"
     return ""
 
 
 def check_file(path: str) -> bool:
-    """Refuse what must not be opened; tell whether the file exists."""
+    """Refuse a file that must not be opened; return whether the file exists."""
     found = _looked_at(path)
     if found is None:
         return False
@@ -101,7 +102,7 @@ def _begins_like_a_database(path: str) -> bool:
 
 
 def no_database(path: str) -> StoreUnusable:
-    """Return the error for a file that is something else, or whose beginning is lost."""
+    """Return the error for a file that is not a database, or whose beginning is damaged."""
     return StoreUnusable(
         f"{path} is not a database, or its first page is damaged; give another path, "
         "or restore a backup"
@@ -109,7 +110,7 @@ def no_database(path: str) -> StoreUnusable:
 
 
 def check_readable(path: str) -> None:
-    """Refuse a file that this user may not read."""
+    """Refuse a file that this user cannot read."""
     if not os.access(path, os.R_OK):
         raise StoreUnusable(
             f"{path} cannot be read by this user; make it accessible to this user, or use the "
@@ -168,7 +169,8 @@ def _not_created(path: str, why: str | None) -> StoreUnusable:
 
 
 def create_file(path: str) -> None:
-    """Create an empty file that only we may read. Must come before anybody has opened it."""
+    """Create an empty file that only this user can read. Must be called before the file is
+    opened."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
@@ -181,7 +183,7 @@ def create_file(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Have a file, or the names in a folder, on disk."""
+    """Sync a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -194,7 +196,7 @@ def sync(path: str) -> None:
 
 
 def open_companion(path: str, *, create: bool, read_only: bool = False) -> int | None:
-    """Open a file that stands beside a database, or return None if it is not there."""
+    """Open a companion file of a database, or return None if it does not exist."""
     flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags | (os.O_CREAT if create else 0), 0o600)

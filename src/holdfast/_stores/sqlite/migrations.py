@@ -18,10 +18,10 @@ from holdfast.errors import Corrupt, HoldfastError, StoreUnusable
 Q = named_sql.load("sqlite/queries.sql")
 
 APPLICATION_ID = 0x484F4C44
-"""Says in the header of a file that it is ours ("HOLD")."""
+"""The application id in the header of a store's file ("HOLD")."""
 
 TEMPLATE_PAGE = 4096
-"""Smaller than that of a file on a disk: a copy of the template is half as long."""
+"""Smaller than for a file on a disk: a copy of the template has half the size."""
 
 Objects = dict[tuple[str, str], str]
 
@@ -36,7 +36,7 @@ def steps() -> tuple[str, ...]:
 
 
 def version_of(connection: Connection, path: str) -> int:
-    """Return the schema version of a file of ours, 0 for an empty one; refuse any other."""
+    """Return the schema version of a store's file, 0 for an empty one; refuse any other file."""
     application_id = _number(connection, "application_id")
     version = _number(connection, "schema_version")
     if application_id == 0 and version == 0 and not objects(connection):
@@ -51,9 +51,9 @@ def version_of(connection: Connection, path: str) -> int:
 
 
 def check_ours(connection: Connection, path: str) -> int:
-    """Return the schema version of a file, before anything of it is changed. A refused file keeps
-    what stands in its WAL, which the last connection to close would move into the database."""
-    connection.execute(Q["begin_reading"])  # Another process may just be making its tables.
+    """Return the schema version of a file, before it is changed. A refused file keeps its WAL,
+    which the last closing connection would otherwise move into the database."""
+    connection.execute(Q["begin_reading"])  # Another process may be creating the tables now.
     try:
         return version_of(connection, path)
     except HoldfastError:
@@ -66,8 +66,8 @@ def check_ours(connection: Connection, path: str) -> int:
 
 
 def _works_from(connection: Connection, version: int) -> int:
-    """Return which version a process must know to work with a newer store; one that does not say
-    so about this very version needs that."""
+    """Return the version that a process must support to work with a newer store; by default the
+    store's own version."""
     if ("table", "schema") not in objects(connection):
         return version
     for of_version, works_from, digest in connection.execute(Q["works_from"]).fetchall():
@@ -77,7 +77,7 @@ def _works_from(connection: Connection, version: int) -> int:
 
 
 def migrate(connection: Connection, version: int) -> None:
-    """Take the missing steps. The caller's transaction makes them all or nothing."""
+    """Apply the missing steps. The caller's transaction makes them atomic."""
     known = len(steps())
     if version >= known:
         return
@@ -90,8 +90,8 @@ def migrate(connection: Connection, version: int) -> None:
 
 
 def check_schema(connection: Connection, path: str) -> None:
-    """Compare what the file says its tables are with what they were made as. Of a newer version
-    that we can work with, it is only known that they are there."""
+    """Compare the definitions of the file's tables with the original ones. For a newer compatible
+    version, only check that they exist."""
     found = objects(connection)
     newer = _number(connection, "schema_version") > len(steps())
     for place, text in expected().items():
@@ -115,13 +115,13 @@ def expected() -> Objects:
 
 @cache
 def template() -> bytes:
-    """Return an empty database with the tables of a store, in WAL mode: copied instead of made."""
+    """Return an empty database with the tables of a store, in WAL mode, for copying."""
     connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE)
     connection.execute(Q["page_size"].format(TEMPLATE_PAGE))
     migrate(connection, 0)
     made = bytearray(cast("apsw.Connection", connection).serialize("main"))
     connection.close()
-    made[18:20] = b"\x02\x02"  # Written and read by WAL, as the header of a database file says.
+    made[18:20] = b"\x02\x02"  # The header's versions for writing and reading: WAL.
     return bytes(made)
 
 

@@ -1,10 +1,11 @@
-"""Liveness of owners on this machine, by evidence that no clock and no time-out can fake.
+"""Liveness of owners on this machine, proven without clocks and time-outs.
 
 Every process that may own runs holds a lock on its own byte of `<database>-owners.lock`. The lock
-belongs to the open file description (OFD), so it dies with the process, is not lost when some other
-descriptor of the file is closed, and works across containers of one kernel. A byte that nobody
-locks, in the very file that the owner described, is a dead owner. Otherwise a process that is gone
-by its id and start time is dead, if boot and pid namespace are ours. All else waits for the lease.
+belongs to the open file description (OFD): it ends with the process, is not lost when another
+descriptor of the file is closed, and works across containers of one kernel. An unlocked byte, in
+the file that the owner has recorded, proves a dead owner. Otherwise a process whose id and start
+time no longer exist is dead, if boot and pid namespace are the same. In all other cases the lease
+decides.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _GET = getattr(fcntl, "F_OFD_GETLK", None)
 
 
 class Locks:
-    """The lock file, through one descriptor that holds and one that asks."""
+    """The lock file, with one descriptor for holding and one for testing locks."""
 
     def __init__(self, path: str, *, trusted: bool) -> None:
         self.path = path
@@ -44,7 +45,7 @@ class Locks:
         _open_locks.add(self)
 
     def hold(self, owner: int) -> bool:
-        """Lock an owner's byte; False if somebody else has it."""
+        """Lock an owner's byte; return False if another process has locked it."""
         if not self._trusted:
             return True
         if self._holding is None:
@@ -67,11 +68,11 @@ class Locks:
             return 0
 
     def held_inode(self) -> int:
-        """Return the inode of the file in which our lock is, 0 if locks prove nothing here."""
+        """Return the inode of the file with this process's lock, 0 if locks prove nothing here."""
         return 0 if self._holding is None else os.fstat(self._holding).st_ino
 
     def is_released(self, row: OwnerRow) -> bool:
-        """Tell whether the lock file proves that an owner is dead."""
+        """Return whether the lock file proves that an owner is dead."""
         if not self._trusted or not row.lock_inode:
             return False
         if self._asking is None:
@@ -93,12 +94,12 @@ class Locks:
             os.close(handle)
 
     def keep(self) -> None:
-        """Hold the locks until the process ends: code of ours is still at work."""
+        """Hold the locks until the process ends, because code of runs still executes."""
         self._forget_asking()
         _kept.append(self)
 
     def close(self) -> None:
-        """Let go of the locks: whoever asks now knows that we are gone."""
+        """Release the locks: from now on other processes see this owner as dead."""
         self._forget_asking()
         handle, self._holding = self._holding, None
         if handle is not None:
@@ -110,7 +111,7 @@ def _lock(kind: int, owner: int) -> bytes:
 
 
 class Owners:
-    """The owners of one store, as one handle sees them."""
+    """The owners of one store, for one handle."""
 
     def __init__(self, writer: Writer, locks: Locks) -> None:
         self._writer = writer
@@ -121,7 +122,7 @@ class Owners:
         self._dead: set[int] = set()
 
     def register(self) -> int:
-        """Become an owner, in this process."""
+        """Register this process as an owner."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._own.clear()
@@ -129,7 +130,7 @@ class Owners:
         def work(tx: Transaction) -> int:
             owner = self._writer.row.last_owner + 1
             while not self._locks.hold(owner):
-                owner += 1  # Given before the database went back to an earlier state.
+                owner += 1  # Assigned before the database went back to an earlier state.
             row = describe(owner, self._locks.held_inode(), self._writer.now_us())
             tx.change("add_owner", msgspec.structs.astuple(row))
             tx.numbers["last_owner"] = owner
@@ -141,7 +142,7 @@ class Owners:
         return owner
 
     def is_dead(self, owner: int, fetch: Fetch | None = None) -> bool:
-        """Tell whether it is proven that an owner is dead."""
+        """Return whether an owner is proven dead."""
         if owner in self._dead:
             return True
         if owner in self._own and self._pid == os.getpid():
@@ -153,16 +154,16 @@ class Owners:
         return dead
 
     def pulse_until_us(self, owner: int, fetch: Fetch | None = None) -> int:
-        """Return until when an owner said it would live, or 0."""
+        """Return the expiry of an owner's pulse, or 0."""
         found = (fetch or self._read)("pulse_of", (owner,))
         return int(found[0][0]) if found else 0
 
     def not_alive(self, pulses: Iterable[Sequence[Any]], at_us: int) -> tuple[list[int], list[int]]:
-        """Return the owners of these pulses that are dead, and those that are late with theirs."""
+        """Return the dead owners of these pulses, and those whose pulse has expired."""
         dead: list[int] = []
         late: list[int] = []
         for owner, until_us in pulses:
-            if isinstance(owner, int) and self.is_dead(owner):  # A damaged row may have anything.
+            if isinstance(owner, int) and self.is_dead(owner):  # A damaged row may have any value.
                 dead.append(owner)
             elif until_us <= at_us:
                 late.append(owner)
@@ -180,13 +181,13 @@ class Owners:
         return row_codec.owner_row(found[0]) if found else None
 
 
-# -- describing a process -----------------------------------------------------------------------
+# -- the description of a process ---------------------------------------------------------------
 
 
 def describe(owner: int, lock_inode: int, registered_us: int) -> OwnerRow:
-    """Return the row that says who we are."""
+    """Return the row that describes this process."""
     pid = os.getpid()
-    started = ""  # Unknown: then only the lock or the lease tells that we are gone.
+    started = ""  # Unknown: then only the lock or the lease shows the end of this process.
     with contextlib.suppress(OSError):
         started = _start_time(pid) or ""
     return OwnerRow(
@@ -202,7 +203,8 @@ def describe(owner: int, lock_inode: int, registered_us: int) -> OwnerRow:
 
 
 def is_gone(row: OwnerRow) -> bool:
-    """Tell whether the process that a row describes is gone, where that can be known from here."""
+    """Return whether the process that a row describes is gone, if that can be determined from
+    here."""
     if not row.started or not row.boot_id or not row.pid_namespace:
         return False
     if (row.boot_id, row.pid_namespace) != (_boot_id(), _pid_namespace()):
@@ -214,8 +216,8 @@ def is_gone(row: OwnerRow) -> bool:
 
 
 def _start_time(pid: int) -> str | None:
-    """Return when a process started, in ticks since boot; a zombie is over. None if it is not
-    there; any other error (too many open files, no rights) proves nothing and is raised."""
+    """Return the start time of a process, in ticks since boot; None if it does not exist or is a
+    zombie. Any other error (too many open files, no permission) proves nothing and is raised."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,8 +1,8 @@
-"""The append: whatever has gathered, in one transaction. This is the path that every step takes.
+"""The append: commit a batch of writes in one transaction. Every step takes this path.
 
-For each write: what its changes decide, the fence (a guarded update of the run's row), its entries and
-chunks, and the statements of its changes. A write that is refused changes zero rows; an error of one
-write rolls the transaction back, and the batch is repeated write by write.
+For each write: the decisions of its changes, the fence (a guarded update of the run's row), its
+entries and chunks, and the statements of its changes. A write that is refused changes zero rows; an
+error of one write rolls the transaction back, and the batch is repeated write by write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHUNK = Q["add_chunk"]
 _PLAIN = frozenset(
     {"held_reason", "generation", "current_step", "degraded", "claims", "skips", "usage"}
 )
-"""Changes that `run_advanced` writes; any other sets what an index is made of."""
+"""The columns that `run_advanced` writes; any other column is part of an index."""
 
 
 class Appender:
@@ -50,7 +50,7 @@ class Appender:
         self._namespace = namespace
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
-        """Commit a batch; what one write did wrong is its own outcome."""
+        """Commit a batch; an error of one write is the outcome of that write."""
         with self._writer.database.lock:
             if self._writer.regression is not None:
                 return self._one_by_one(writes) if len(writes) > 1 else [self._alone(writes[0])]
@@ -66,7 +66,7 @@ class Appender:
                 return self._one_by_one(writes)
 
     def within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
-        """Commit what a user does with the connection together with the write that comes of it."""
+        """Commit the user's statements on the connection together with the resulting write."""
         writer = self._writer
         with writer.database.lock:
             if writer.regression is not None:
@@ -102,8 +102,8 @@ class Appender:
             return outcome
 
     def _renew(self, connection: Connection, lease: Lease) -> None:
-        """Beat along with a transaction that may have taken long: while it was open, no pulse of
-        this process could be written."""
+        """Renew the lease in a transaction that may have taken long: while it was open, this
+        process could not write its heartbeat."""
         until_us = self._writer.now_us() + self._lease_us
         connection.execute(Q["renew_pulse"], (until_us, lease.row.owner))
 
@@ -135,7 +135,7 @@ class Appender:
         return outcomes
 
     def _with_reserve(self, writes: Sequence[Write], full: StoreFull) -> list[Outcome]:
-        """Commit on a full disk: what has already happened may use the reserve."""
+        """Commit on a full disk: outcomes that have already happened may use the reserve."""
         if not (any(map(claim_rules.has_outcome, writes)) and self._reserve.free()):
             raise full
         return self._together(writes)
@@ -162,7 +162,7 @@ class Appender:
 
 
 class _Batch:
-    """One transaction being filled. `_rows` has what it has made of each run so far."""
+    """One transaction that is being filled. `_rows` has the current row of each run."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class _Batch:
         self._namespace = namespace
 
     def stands(self, lease: Lease) -> bool:
-        """Tell whether a lease still has its run, as it is now."""
+        """Return whether a lease still owns its run, in its current state."""
         return lease.row.owner is not None and self._stands(lease.row)
 
     def _stands(self, row: RunRow) -> bool:
@@ -191,12 +191,12 @@ class _Batch:
         return bool(self._fetch("run_stands", guard))
 
     def conclude(self) -> None:
-        """Show the leases what was committed."""
+        """Set the leases to the committed rows."""
         for lease, row in self.leases:
             lease.row = row
 
     def add(self, write: Write) -> Outcome:
-        """Put one write into the transaction, all of it or nothing."""
+        """Add one write to the transaction, completely or not at all."""
         row = self._base(write)
         if row is None:
             return Fenced()
@@ -229,7 +229,7 @@ class _Batch:
         return Committed(applied.entries)
 
     def _base(self, write: Write) -> RunRow | None:
-        """Return the row that the write stands on, or None if it has lost the run."""
+        """Return the row on which the write is based, or None if the write has lost the run."""
         lease = write.lease
         row = lease.row
         known = self._rows.get(row.run_no)
@@ -257,7 +257,7 @@ class _Batch:
             self._connection.execute(_MOVED, row_codec.moved_values(new) + guard)
         return self._connection.changes() == 1
 
-    # -- what is beside the run ----------------------------------------------------------------
+    # -- side tables ---------------------------------------------------------------------------
 
     def _fetch(self, name: str, values: object) -> list[object]:
         return self._database.fetch(self._connection, name, values)
@@ -283,7 +283,7 @@ class _Batch:
 
 
 def advanced_values(row: RunRow) -> tuple[object, ...]:
-    """Return what a step of a running run changes."""
+    """Return the values that a step of a running run changes."""
     return (
         row.held_reason,
         row.generation,

@@ -1,8 +1,8 @@
 """One take from the queues of a SQLite store, inside its transaction.
 
-For each queue the candidates come in their order from several places, page by page: runs that
-nobody owns, runs of each owner that is dead or was not heard of any more, and runs that this
-process owns and has lost track of.
+For each queue the candidates come in order from several sources, page by page: runs without an
+owner, runs of each owner that is dead or whose pulse expired, and runs that this process owns and
+has lost track of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast._stores.sql.database import Owners
 from holdfast._stores.sqlite.transaction_writer import Transaction
 
 PAGE_MAX = 200
-"""How many candidates are read at a time."""
+"""How many candidates are read per page."""
 _LOWEST_RANK = -(1 << 63)
 _PRIORITY = RunRow.__struct_fields__.index("priority")
 
@@ -45,11 +45,11 @@ class Taking:
         self._gates: dict[str, queue_limits.Gate] = {}
         self._candidates: dict[str, Iterator[RunRow]] = {}
         self._taken: set[int] = set()
-        """Runs claimed so far: from now on they are among the runs of this owner."""
+        """The runs claimed so far, which are now among the runs of this owner."""
 
     def _takeable_owners(self) -> Iterator[tuple[int, int | None]]:
-        """Yield the owners whose runs may be taken, each with the time before which the lease of
-        a run must have run out (None: it is dead, or ours)."""
+        """Yield the owners whose runs may be taken, each with the time before which the lease of a
+        run must have expired (None: the owner is dead, or this process)."""
         at_us = self._wanted.at_us
         for owner, until_us in self._fetch("owners_at_work", ()):
             if owner == self._wanted.owner or self._owners.is_dead(owner):
@@ -58,7 +58,7 @@ class Taking:
                 yield owner, at_us
 
     def queues(self) -> list[str]:
-        """Return the names of the queues to look at, in order."""
+        """Return the names of the queues to read, in order."""
         if self._wanted.queues is not None:
             return list(dict.fromkeys(self._wanted.queues))
         at = {"namespace": self._namespace, "at_us": self._wanted.at_us}
@@ -69,7 +69,7 @@ class Taking:
         return queue_limits.begun_anywhere(names, self._wanted.at_us)
 
     def take_from(self, queue: str, limit: int) -> list[Lease]:
-        """Claim up to so many runs of one queue."""
+        """Claim up to `limit` runs of one queue."""
         if queue not in self._candidates:
             self._gates[queue] = self._gate(queue)
             again = self._wanted.again
@@ -129,7 +129,7 @@ class Taking:
     # -- candidates ----------------------------------------------------------------------------
 
     def _in_order(self, queue: str) -> Iterator[RunRow]:
-        """Yield the runs of a queue that may be claimed, by priority and then by age."""
+        """Yield the claimable runs of a queue, by priority and then by age."""
         stranded = [self._of_owner(queue, *owner) for owner in self._open_owners.items()]
         for row in heapq.merge(self._ready(queue), *stranded, key=_place):
             if (
@@ -141,7 +141,8 @@ class Taking:
                 yield row
 
     def _held(self, queue: str, token: str) -> Iterator[RunRow]:
-        """Yield the runs of a queue that are held on this and that this worker can execute, by age."""
+        """Yield the runs of a queue that are held on this token and that this worker can execute,
+        by age."""
         gate, on = self._gates[queue], {"token": token}
 
         def page(values: dict[str, object]) -> list[Any]:
@@ -183,7 +184,7 @@ class Taking:
         *,
         by_age: bool = False,
     ) -> Iterator[RunRow]:
-        """Yield what a query finds, in order; each page begins behind the one before."""
+        """Yield the rows of a query, in order; each page begins after the previous one."""
         size = min(self._wanted.limit, PAGE_MAX)
         rank, after = _LOWEST_RANK, 0
         while True:

@@ -1,9 +1,9 @@
 """The connections to one SQLite file: one that writes, a few that read, and the write-ahead log (WAL).
 
 A connection must never cross a fork: SQLite keeps its locks per process and remembers them in
-memory that the child inherits, so a child could write believing in locks that it does not have.
-So every connection is closed just before a fork and opened again, in both processes, when it is
-next needed. A fork that Python does not see is noticed by the process id.
+memory that the child inherits, so a child could write without the locks that it believes it has. So
+every connection is closed just before a fork and reopened, in both processes, on the next use. The
+process id reveals a fork that Python does not see.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ T = TypeVar("T")
 
 READERS_MAX = 4
 SCAN_EVERY_S = 60.0
-"""How often an answer of an index is compared with the table itself."""
+"""How often an answer of an index is compared with the table."""
 LOOK_EVERY_S = 1.0
-"""How often it is looked whether the file is still there."""
+"""How often the existence of the file is checked."""
 SAFE_VERSION = (3, 51, 3)
-"""Before it, SQLite can lose commits of a WAL that is reset while another connection writes."""
+"""The first safe version: earlier SQLite can lose commits when a WAL is reset while another
+connection writes."""
 
 CLOSED = "this handle is closed; open the store again"
 ENDED = "a memory: store ends with the process that opened it, and that has closed it or is gone"
@@ -56,7 +57,8 @@ class Database:
     def __init__(self, path: str, *, read_only: bool, page_size: int, durable: bool = True) -> None:
         self.path = path
         self.durable = durable
-        """Whether commits outlive the machine; a temporary file ends with its process."""
+        """Whether commits survive a crash of the machine; a temporary file ends with its
+        process."""
         self.lock = threading.RLock()
         self.wal_pages = 0
         self._read_only = read_only
@@ -66,7 +68,7 @@ class Database:
         self._readers = _Readers(self._connect_reader)
         self._closed = False
         self._identity: tuple[int, int] | None = None
-        """Device and inode of the file that is open."""
+        """Device and inode of the open file."""
         self._looked_s = float("-inf")
         self._scanned_s: dict[str, float] = {}
         _open_databases.add(self)
@@ -81,7 +83,7 @@ class Database:
         return self._writer
 
     def check_process(self) -> None:
-        """Refuse to go on in a child whose fork Python did not see, or after `close`."""
+        """Refuse use in a child whose fork Python did not see, or after `close`."""
         if self._closed:
             raise StoreFailed(CLOSED)
         if self._pid != os.getpid():
@@ -107,8 +109,8 @@ class Database:
         return connection
 
     def _name(self) -> str:
-        """Return the file as a URI. A folder that cannot be written has no place for SQLite's
-        own files; without a WAL the database then does not change and needs none."""
+        """Return the file as a URI. SQLite cannot create its own files in a read-only folder;
+        without a WAL the database does not change then, and needs none."""
         name = "file:" + urllib.parse.quote(self.path)
         folder = os.path.dirname(self.path)
         if self._read_only and not os.access(folder, os.W_OK) and not _size(f"{self.path}-wal"):
@@ -129,7 +131,9 @@ class Database:
             connection.execute(Q["wal_size_limit"])
             connection.set_wal_hook(self._note_wal)
         except (apsw.Error, UnicodeDecodeError) as error:
-            told = self.translated(error, connection)  # A closed one no longer says what it met.
+            told = self.translated(
+                error, connection
+            )  # Before the close, which clears the error code.
             connection.close()
             raise told from error
         except StoreError:
@@ -145,8 +149,8 @@ class Database:
         return connection
 
     def _begin_wal(self, connection: Connection) -> None:
-        """Two who open a new file at once both read it and both want to change it; SQLite sends
-        one of them away without asking its busy handler, so it is asked here."""
+        """Set WAL mode with retries: if two processes open a new file at once, SQLite refuses one
+        of them without calling its busy handler."""
         patience = _patience()
         for tries in itertools.count():
             try:
@@ -157,7 +161,7 @@ class Database:
                     raise
 
     def _set(self, connection: Connection, name: str, wanted: Any) -> None:
-        """Set a pragma that durability stands on, and read it back."""
+        """Set a pragma that durability depends on, and read it back."""
         connection.execute(Q[name])
         found = connection.execute(Q[f"{name}_is"]).fetchall()
         if found != [(wanted,)]:
@@ -171,8 +175,8 @@ class Database:
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, name: str, values: Any = ()) -> list[Any]:
-        """Return all rows of a named query, as of now. A file that is not there any more could be
-        read on and on, so it is looked at now and then."""
+        """Return all rows of a named query. An open file stays readable after its deletion, so its
+        existence is checked from time to time."""
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_EVERY_S:
             self.check_same_file()
@@ -181,15 +185,15 @@ class Database:
             return self.fetch(connection, name, values)
 
     def read_by_index(self, name: str, values: Any = ()) -> list[Any]:
-        """Read by an index; now and then compare the answer with the table itself."""
-        # One statement sees one state, whatever others write meanwhile.
+        """Read by an index; from time to time compare the answer with the table."""
+        # One statement sees one state, despite concurrent writes.
         is_named = type(values) is dict
         self.check_index(f"{name}_hidden", values if is_named else [*values, *values])
         return self.read(name, values)
 
     def check_index(self, name: str, values: Any = ()) -> None:
-        """Now and then, see that an index shows what its table has: the query says what it does not.
-        Until that was seen to be so, it is looked at each time."""
+        """From time to time, check that an index shows all rows of its table; the query returns the
+        hidden ones. Until a check succeeds, every call checks."""
         now_s = time.monotonic()
         if now_s - self._scanned_s.get(name, -SCAN_EVERY_S) < SCAN_EVERY_S:
             return
@@ -202,7 +206,7 @@ class Database:
     def check_numbers(
         self, rows: Sequence[RunRow], limit: int, before: int | None, last_run_no: int
     ) -> None:
-        """Notice a run that fell out of the table: every number that was given is there."""
+        """Detect a run that is missing from the table: every assigned number must exist."""
         last = max([last_run_no, *(row.run_no for row in rows)])
         if before is not None:
             last = min(last, before - 1)
@@ -215,7 +219,7 @@ class Database:
             raise Corrupt("its row in runs", run_id=f"number {run_no}", why=why)
 
     def in_one_state(self, work: Callable[[Callable[[str, Any], list[Any]]], T]) -> T:
-        """Do some work whose reads all see one state of the file, whatever others commit."""
+        """Do work whose reads all see one state of the file."""
         self.check_same_file()
         with self.reader() as connection:
             connection.execute(Q["begin_reading"])
@@ -226,7 +230,7 @@ class Database:
                     connection.execute(Q["rollback"])
 
     def snapshot(self, work: Callable[[Snapshot], T], progress: Progress) -> T:
-        """Do some work with one state of the whole file."""
+        """Do work with one state of the whole file."""
         self.check_same_file()
         with self.reader() as connection:
             connection.execute(Q["begin_reading"])
@@ -244,7 +248,7 @@ class Database:
                     connection.execute(Q["rollback"])
 
     def _pages(self, state: Snapshot, connection: Connection) -> Iterator[Damage]:
-        """Ask SQLite about its pages and indexes, and compare the definitions of the tables."""
+        """Run SQLite's check of pages and indexes, and compare the definitions of the tables."""
         state.progress("pages", 0, 0)
         try:
             for (text,) in state.fetch("integrity_check", ()):
@@ -256,12 +260,12 @@ class Database:
 
     @contextlib.contextmanager
     def reader(self) -> Generator[Connection]:
-        """Lend a connection that reads."""
+        """Lend a reading connection."""
         with self._readers.one() as connection:
             yield connection
 
     def another(self) -> Connection:
-        """Open a connection that reads, for a copy of the whole file; the caller closes it."""
+        """Open a reading connection, for a copy of the whole file; the caller closes it."""
         return self._connect_reader()
 
     def fetch(self, connection: Connection, name: str, values: Any = ()) -> list[Any]:
@@ -283,13 +287,13 @@ class Database:
             raise self.translated(error, connection) from error
 
     def translated(self, error: Exception, connection: Connection | None = None) -> Exception:
-        """Return the error of ours for an error of SQLite."""
+        """Return the error of Holdfast for an error of SQLite."""
         return translated(error, self.path, connection.system_errno if connection else 0)
 
     # -- the file ------------------------------------------------------------------------------
 
     def check_same_file(self) -> None:
-        """Refuse to go on when the path names another file than the one that is open, or none."""
+        """Raise an error if the path names another file than the open one, or none."""
         found = self._found()
         if self._identity is None:
             self._identity = found
@@ -299,7 +303,7 @@ class Database:
             )
 
     def _found(self) -> tuple[int, int]:
-        """Return device and inode of the file that the path names now."""
+        """Return device and inode of the file at the path."""
         try:
             found = os.lstat(self.path)
         except OSError as error:
@@ -330,12 +334,12 @@ class Database:
     # -- forks ---------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Leave nothing that a child could inherit; the lock is held until `after_fork`."""
+        """Close everything that a child could inherit; hold the lock until `after_fork`."""
         self.lock.acquire()
         self._disconnect()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Go on, in both processes."""
+        """Release the lock, in both processes."""
         self._pid = os.getpid()
         if in_child:
             self.lock = threading.RLock()
@@ -382,9 +386,9 @@ class _Readers:
             return self._free.pop() if self._free else None
 
     def pause(self) -> None:
-        """Take all back, close them, and lend nothing until `resume`."""
+        """Wait for all connections, close them, and lend none until `resume`."""
         with self._returned:
-            self._paused = True  # First, or busy readers would never let it come to zero.
+            self._paused = True  # First, or the count would never reach zero with busy readers.
             self._returned.wait_for(lambda: self._lent == 0)
             for connection in self._free:
                 with contextlib.suppress(apsw.Error):
@@ -392,13 +396,13 @@ class _Readers:
             self._free.clear()
 
     def resume(self) -> None:
-        """Lend again."""
+        """Lend connections again."""
         with self._returned:
             self._paused = False
             self._returned.notify_all()
 
     def close(self) -> None:
-        """Take all back for good."""
+        """Wait for all connections and close them permanently."""
         self.pause()
         with self._returned:
             self._closed = True
@@ -406,7 +410,7 @@ class _Readers:
 
 
 def _patience() -> Callable[[int], bool]:
-    """Return a busy handler: short waits with jitter, and an end."""
+    """Return a busy handler: short waits with jitter, and a time limit."""
     since_s = 0.0
 
     def wait(tries: int) -> bool:
@@ -454,7 +458,7 @@ os.register_at_fork(
 
 
 def _numbers(fetch: Callable[[str, Any], list[Any]]) -> Iterator[Damage]:
-    """Check the row of the store, and that every number that was given to a run is there."""
+    """Check the row of the store, and that every assigned run number exists."""
     try:
         row = row_codec.store_row(fetch("store_row", ())[0])
         count, largest = fetch("count_runs", ())[0]
@@ -493,5 +497,5 @@ def _size(path: str) -> int:
 
 
 def sqlite_version() -> tuple[int, ...]:
-    """Return the version of the SQLite that apsw carries."""
+    """Return the version of the SQLite library in apsw."""
     return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))

@@ -1,4 +1,4 @@
-"""Errors of SQLite as errors of ours, told apart by code: what the caller does next."""
+"""Translate errors of SQLite by code into errors of Holdfast, by what the caller does next."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast.errors import (
 )
 
 BUSY_S = 10.0
-"""How long a writer waits for another one."""
+"""How long a writer waits for another writer."""
 
 
 def translated(error: Exception, path: str, system_errno: int = 0) -> HoldfastError:
-    """Return the error of ours that an error of SQLite means."""
+    """Return the error of Holdfast for an error of SQLite."""
     if isinstance(error, apsw.FullError):
         return full(path)
     if isinstance(error, apsw.IOError):
@@ -43,7 +43,7 @@ def translated(error: Exception, path: str, system_errno: int = 0) -> HoldfastEr
 
 
 def is_fatal(error: HoldfastError) -> bool:
-    """Tell whether a handle acknowledges nothing any more after this error (I17)."""
+    """Return whether a handle acknowledges nothing any more after this error (I17)."""
     return isinstance(error, StoreFailed)
 
 

@@ -1,4 +1,4 @@
-"""Opening a file: make it or check it, compare it with its witness, begin an incarnation."""
+"""Open a file: create or check it, compare it with its witness, begin an incarnation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from holdfast.errors import Corrupt, StoreLostData, StoreUnusable
 
 
 class Opened(msgspec.Struct):
-    """A store that can be read, and what is wrong with it, if something is."""
+    """A readable store, and its data loss, if any."""
 
     row: StoreRow
     regression: str | None
 
 
 def check_path(path: str, *, read_only: bool) -> None:
-    """Refuse a path that cannot be a store, saying what to do; create the file if it may be."""
+    """Refuse a path that cannot be a store, with a remedy; create the file if allowed."""
     exists = filesystem.check_file(path)
     if read_only:
         if not exists:
@@ -49,10 +49,10 @@ def check_path(path: str, *, read_only: bool) -> None:
 
 
 def copy_template(path: str) -> None:
-    """Make a temporary file that has its tables already, unless another handle has made it."""
+    """Create a temporary file with its tables, unless another handle has created it."""
     if os.path.exists(path):
         return
-    part = f"{path}-{uuid.uuid4().hex}"  # Others may open it at this moment: it is whole, or not there.
+    part = f"{path}-{uuid.uuid4().hex}"  # Others may open it at any moment: it must be complete, or missing.
     with open(part, "xb") as file:
         file.write(migrations.template())
     try:
@@ -63,7 +63,7 @@ def copy_template(path: str) -> None:
 
 
 def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opened:
-    """Bring the schema up to date, and find out whether acknowledged commits are missing."""
+    """Migrate the schema, and detect missing acknowledged commits."""
     with database.lock:
         connection = database.writer
         try:
@@ -71,7 +71,7 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
                 _begin_temporary(database, connection, witness)
             slot, version, opened = _looked_at(database, connection, witness)
             if slot is None and opened is not None:
-                # No witness beside commits: or another process made both after the first look.
+                # No witness, but commits; or another process created both after the first read.
                 slot, version, opened = _looked_at(database, connection, witness)
             if opened is not None:
                 return opened
@@ -89,7 +89,7 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
 
 
 def _begin_temporary(database: Database, connection: Connection, witness: Witness) -> None:
-    """Begin a store in a copy of the template, unless another handle has done so."""
+    """Initialize a store in a copy of the template, unless another handle has done so."""
     connection.execute(Q["begin"])
     try:
         if not database.fetch(connection, "store_row"):
@@ -105,9 +105,11 @@ def _begin_temporary(database: Database, connection: Connection, witness: Witnes
 def _looked_at(
     database: Database, connection: Connection, witness: Witness
 ) -> tuple[Slot | None, int, Opened | None]:
-    """Return the witness, the version of the schema, and the row of a store that has commits."""
-    slot = witness.read()  # Before the database: it is never ahead of what we read next.
-    with _one_moment(connection):  # Another process may just be making its tables.
+    """Return the witness, the version of the schema, and the row of a store with commits."""
+    slot = (
+        witness.read()
+    )  # Before the database, so that it cannot be ahead of the database read next.
+    with _one_moment(connection):  # Another process may be creating the tables now.
         version = migrations.version_of(connection, database.path)
         if version >= len(migrations.steps()):
             migrations.check_schema(connection, database.path)
@@ -119,12 +121,12 @@ def _looked_at(
 
 @contextlib.contextmanager
 def _one_moment(connection: Connection) -> Generator[None]:
-    """Have all that is read come from one state of the file."""
+    """Open a transaction whose reads all see one state of the file."""
     connection.execute(Q["begin_reading"])
     try:
         yield
     finally:
-        if connection.in_transaction:  # SQLite ends it by itself when the disk fails.
+        if connection.in_transaction:  # SQLite ends it itself when the disk fails.
             connection.execute(Q["rollback"])
 
 
@@ -150,7 +152,7 @@ def _as_it_is(database: Database, connection: Connection, version: int) -> Opene
 
 
 def _prepared(database: Database, connection: Connection, witness: Witness) -> Opened:
-    """Make or migrate the tables, or begin the life of a copy, in one transaction."""
+    """Create or migrate the tables, or begin the incarnation of a copy, in one transaction."""
     connection.execute(Q["begin"])
     try:
         version = migrations.version_of(connection, database.path)
@@ -169,7 +171,7 @@ def _prepared(database: Database, connection: Connection, witness: Witness) -> O
         if connection.in_transaction:
             connection.execute(Q["rollback"])
         raise
-    # The witness as it was inside the transaction: others may have committed since.
+    # Use the witness from inside the transaction: others may have committed since.
     return Opened(row, regression(row, slot, witness.path))
 
 
@@ -191,7 +193,7 @@ def first_row() -> StoreRow:
 def next_incarnation(
     connection: Connection, row: StoreRow, known_commits: int, actor: str, accepted: str
 ) -> StoreRow:
-    """Accept the store as it is: from here on its commits are counted anew."""
+    """Accept the current state of the store, and restart the count of commits."""
     row = msgspec.structs.replace(
         row,
         incarnation=row.incarnation + 1,

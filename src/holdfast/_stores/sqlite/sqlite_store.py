@@ -3,8 +3,8 @@
 SqlStore ── SqliteStore ─┬─ Database    connections: one writes, a few read; none crosses a fork
                          ├─ Writer      transactions: counter, chained head, clock, witness
                          ├─ Appender    appends a batch: fence, entries, chunks, side tables
-                         ├─ Owners      who is alive
-                         └─ Watch       who is woken by a commit
+                         ├─ Owners      liveness of processes
+                         └─ Watch       wake-up on commits
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast._stores.store_clock import StoreClock
 from holdfast._stores.temporary_folders import TemporaryFolder
 
 FORGOTTEN_AFTER_US = 3_600_000_000
-"""How long a pulse that ran out is kept."""
+"""How long an expired pulse is kept."""
 
 
 class SqliteStore(SqlStore[Database, Writer, Owners]):
@@ -89,7 +89,7 @@ class SqliteStore(SqlStore[Database, Writer, Owners]):
         )
 
     def _place(self, path: str, *, read_only: bool, force_fs: bool) -> str:
-        """Find the file, or make it; return the type of its file system."""
+        """Check or create the file; return the type of its file system."""
         if self._temporary is not None:
             self._temporary.hold()
             self.path, self.url = self._temporary.file, "memory:"

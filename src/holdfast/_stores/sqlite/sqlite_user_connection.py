@@ -1,8 +1,9 @@
-"""The connection that a transactional effect gets: the user's own tables, inside our transaction.
+"""The connection of a transactional effect: access to the user's own tables, inside the store's
+transaction.
 
-What would break the transaction or the store is refused while the statement is prepared, by
-SQLite's own authorizer: the end of the transaction, settings of the connection, other databases,
-and writes to the tables of the store. Everything else is the user's, tables and indexes included.
+SQLite's authorizer refuses harmful statements when they are prepared: the end of the transaction,
+settings of the connection, other databases, and writes to the tables of the store. All other
+statements are allowed, including definitions of tables and indexes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _READABLE = frozenset(
     {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"}
     | {"foreign_key_list", "foreign_key_check", "data_version"}
 )
-"""Settings that only tell something."""
+"""Settings that can be read safely."""
 _NEVER = {
     apsw.SQLITE_TRANSACTION: "Holdfast begins and ends the transaction; leave {0} out",
     apsw.SQLITE_PRAGMA: "PRAGMA {0} would change the connection for all runs",
@@ -29,7 +30,7 @@ _NEVER = {
     apsw.SQLITE_DETACH: "other databases do not commit together with this one",
 }
 OF_THE_DISK = (apsw.IOError, apsw.FullError, apsw.CorruptError, apsw.NotADBError)
-"""Errors that concern the store and not the statement."""
+"""Errors of the store, not of the statement."""
 _CHANGES = frozenset(
     {
         apsw.SQLITE_INSERT,
@@ -51,7 +52,7 @@ _CHANGES = frozenset(
 
 
 def lent(connection: Connection, run_id: str, work: Callable[[Any], Write]) -> Write:
-    """Let somebody work with the connection of a transaction, and take it back."""
+    """Lend the connection of a transaction to user code, and take it back."""
     lending = Lent(connection, run_id)
     raw = cast("apsw.Connection", connection)
     raw.authorizer = lending.may
@@ -75,7 +76,7 @@ class Lent:
         self._ours = {name.lower() for _, name in migrations.expected()}
 
     def execute(self, sql: str, parameters: Any = ()) -> Cursor:
-        """Run a statement; the cursor gives its rows."""
+        """Run a statement; the cursor yields its rows."""
         self.check()
         return self._told(lambda: self._connection.execute(sql, parameters))
 
@@ -89,11 +90,11 @@ class Lent:
         return self._connection.changes()
 
     def last_insert_rowid(self) -> int:
-        """Return the number of the row that was inserted last."""
+        """Return the rowid of the last inserted row."""
         return cast("apsw.Connection", self._connection).last_insert_rowid()
 
     def check(self) -> None:
-        """Refuse to go on outside the transaction: it would commit by itself."""
+        """Refuse statements outside the transaction, which would commit on their own."""
         if self.ended:
             raise UsageError(
                 f"run {self._run_id!r}: the transaction of this connection is over; "
@@ -116,7 +117,7 @@ class Lent:
     def may(
         self, operation: int, one: str | None, two: str | None, _base: str | None, _by: str | None
     ) -> int:
-        """Say whether a statement that is being prepared may do something."""
+        """Return whether a statement that is being prepared may perform an operation."""
         text = _NEVER.get(operation)
         if text is not None and not (
             operation == apsw.SQLITE_PRAGMA and (one or "").lower() in _READABLE

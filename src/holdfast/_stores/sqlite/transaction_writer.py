@@ -1,12 +1,12 @@
-"""One transaction after another: every commit of a handle goes through here.
+"""The writer of a handle: all its commits, one transaction after another.
 
     begin ── the work ── the row of the store (counter, head, clock) ── commit ── witness
 
-The counter and the chained head of commits stand in one row that each transaction changes under
-a guard, so that a handle notices when another process committed in between (it reads the row
-again), and when the file went back behind its back (it stops).
+The counter and the chained head of commits are in one row that each transaction changes under a
+guard. So a handle notices commits of other processes (it reads the row again), and a file that was
+replaced by an older one (it stops).
 
-After an I/O error the handle acknowledges nothing more (I17): `_dead` says why.
+After an I/O error the handle acknowledges nothing more (I17); `_dead` has the reason.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ log = logging.getLogger("holdfast.store")
 CHECKPOINT_PAGES = 1000
 ALARM_PAGES = 16 * CHECKPOINT_PAGES
 LOOK_EVERY_S = 0.2
-"""How often the path is compared with the file that is open."""
+"""How often the path is compared with the open file."""
 RESERVE_BYTES = 2 << 20
 
 T = TypeVar("T")
@@ -87,20 +87,21 @@ class Writer:
 
     @property
     def last_run_no(self) -> int:
-        """The largest run number that was given."""
+        """The largest assigned run number."""
         return self.row.last_run_no
 
     # -- time ----------------------------------------------------------------------------------
 
     def take_up(self, row: StoreRow) -> None:
-        """Go on from this row of the store."""
+        """Continue from this row of the store."""
         self.row = row
-        if row.clock_us > self.now_us():  # Committed where the time was ahead of ours.
+        if row.clock_us > self.now_us():  # Committed by a process whose clock was ahead.
             self._clock.not_before(row.clock_us)
             self.follow_clock()
 
     def follow_clock(self) -> None:
-        """Agree with the processes that have committed to this file since the machine started."""
+        """Synchronize with the processes that have committed to this file since the machine
+        started."""
         slot = self.witness.read()
         if slot is not None and slot.anchor is not None and slot.store_id == self.row.store_id:
             self._clock.follow(slot.anchor)
@@ -108,7 +109,7 @@ class Writer:
     # -- transactions --------------------------------------------------------------------------
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
-        """Do some work in one transaction. If it has changed nothing, nothing is committed."""
+        """Do work in one transaction. If it changed nothing, nothing is committed."""
         with self.database.lock:
             tx = Transaction(self, self.begin())
             try:
@@ -128,8 +129,8 @@ class Writer:
                 self.unlock_side()
 
     def beside(self, work: Callable[[Transaction], T]) -> T:
-        """Do some work in a transaction on rows that belong to no run: it is not counted, and
-        nobody is notified."""
+        """Do work in a transaction on rows that belong to no run: it is not counted, and no process
+        is notified."""
         with self.database.lock:
             connection = self.begin()
             try:
@@ -163,8 +164,8 @@ class Writer:
         return connection
 
     def finish(self, connection: Connection, changed: Changed, now_us: int | None = None) -> None:
-        """Count the commit, commit, and tell the witness. `now_us` is the time, if the transaction
-        was begun a moment ago and read it."""
+        """Count the commit, commit, and write the witness. `now_us` is the time that the
+        transaction has just read, if any."""
         if now_us is None:
             now_us = self.now_us()
         row = self._counted(changed, now_us)
@@ -203,7 +204,7 @@ class Writer:
         return connection.changes() == 1
 
     def refresh(self, connection: Connection) -> None:
-        """Read the row of the store again; refuse one that went back while it was open."""
+        """Read the row of the store again; refuse one that went back to an earlier state."""
         found = self.database.fetch(connection, "store_row")
         if not found:
             raise schema_versions.missing("the row of the store")
@@ -232,7 +233,7 @@ class Writer:
         return error
 
     def roll_back(self, connection: Connection) -> None:
-        """End a transaction as if it had never begun."""
+        """Roll back the open transaction, if any."""
         if connection.in_transaction:
             with contextlib.suppress(apsw.Error):
                 connection.execute(Q["rollback"])
@@ -246,7 +247,8 @@ class Writer:
         return ours
 
     def accept_data_loss(self, actor: str, accepted: str) -> None:
-        """Accept the store as it is: a new incarnation, and a witness that agrees with it."""
+        """Accept the current state of the store: begin a new incarnation, with a matching
+        witness."""
         with self.database.lock:
             connection = self.begin()
             try:
@@ -289,13 +291,13 @@ class Writer:
             raise
 
     def _checkpoint(self, connection: Connection) -> None:
-        """Copy the WAL back into the file. Done here, not by SQLite, which hides a failed sync."""
+        """Copy the WAL into the file. Done here, because SQLite hides a failed sync."""
         try:
             connection.execute(Q["checkpoint"]).fetchall()
         except apsw.BusyError:
             pass
         except apsw.Error as error:
-            # The commit before this stands and is in the WAL; what follows is not acknowledged.
+            # The previous commit is durable in the WAL; later ones are not acknowledged.
             failed = self._failed(error, connection.system_errno)
             if not isinstance(failed, StoreFull):
                 log.exception("checkpoint of %s failed", self.database.path)
@@ -322,15 +324,15 @@ class Writer:
         fcntl.flock(self._side_handle, fcntl.LOCK_EX)
 
     def unlock_side(self) -> None:
-        """Let the next process write (only where SQLite itself is not to be relied on)."""
+        """Let the next process write (only for SQLite versions with the WAL bug)."""
         handle, self._side_handle = self._side_handle, None
         if handle is not None:
             os.close(handle)
 
 
 class Transaction:
-    """One transaction of `Writer.transact`. SQLite lets one process write at a time, so nothing in it
-    needs a lock of its own, and it is never tried again."""
+    """One transaction of `Writer.transact`. SQLite allows one writer at a time, so the transaction
+    needs no locks, and it is never repeated."""
 
     __slots__ = ("_writer", "connection", "digests", "is_dirty", "numbers")
     tries: int = 0
@@ -368,13 +370,14 @@ class Transaction:
         return lookups.find_run(self.fetch, namespace, run_id)
 
     def run_numbers(self, count: int) -> list[int]:
-        """Return numbers for new runs, all of which are used: a number that is missing is damage."""
+        """Return numbers for new runs, all of which must be used: a missing number is damage."""
         last = self.numbers.get("last_run_no", self._writer.row.last_run_no)
         self.numbers["last_run_no"] = last + count
         return list(range(last + 1, last + 1 + count))
 
     def add_run(self, made: Applied, chunks: Sequence[tuple[int, bytes]]) -> bool:
-        """Insert a run that was looked for in this transaction, with its entries and chunks."""
+        """Insert a run whose absence was checked in this transaction, with its entries and
+        chunks."""
         self.change("add_run", row_codec.run_values(made.row))
         self._add_entries(made)
         for number, body in chunks:
@@ -394,13 +397,13 @@ class Transaction:
             self.change("add_entry", row_codec.entry_values(made.row.run_no, entry))
 
     def changed(self, digest: bytes = b"", row: RunRow | None = None) -> None:
-        """Let a digest into the chain of commits; the commit wakes those who wait."""
+        """Add a digest to the chain of commits; the commit wakes waiting threads."""
         del row
         self.digests.append(digest)
 
 
 class Reserve:
-    """Some space kept back for outcomes of effects that have already happened."""
+    """Disk space reserved for outcomes of effects that have already happened."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -420,7 +423,7 @@ class Reserve:
                 os.close(handle)
 
     def free(self) -> bool:
-        """Give the space back; tell whether there was any."""
+        """Release the space; return whether there was any."""
         try:
             os.unlink(self._path)
         except OSError:

@@ -1,9 +1,9 @@
 """The witness: a small file beside the database that reveals data loss.
 
-It remembers the last acknowledged commit. Two slots are written in turn, each after its commit and
-before any waiter is notified; the slot with the larger counter and a valid checksum counts. The
-database may be ahead of it (a crash between the two writes), never behind: that means a lost tail, or
-an old copy that was put back.
+It records the last acknowledged commit. Two slots are written alternately, each after its commit
+and before any waiter is notified; the slot with the larger counter and a valid checksum counts. The
+database may be ahead of it (a crash between the two writes), but never behind: that means a lost
+tail, or a restored old copy.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from holdfast.errors import StoreFailed
 SLOT_BYTES = 128
 _MAGIC = b"HFwitns2"
 _LOST = b"HFlost-2"
-"""Stands in the place of the magic word while commits are missing and nobody has accepted the loss:
-later commits must not make that forgotten."""
+"""Replaces the magic word while commits are missing and the loss is not accepted: later commits
+must not hide the loss."""
 _FORM = struct.Struct(f"<8s16sQQ16sQQ{BOOT_BYTES}s")
 _FIRST_FORM = struct.Struct("<8s16sQQ16s")
-"""Without the clock."""
+"""The form of a slot without the clock, as earlier versions wrote it."""
 _FORMS = {
     _MAGIC: (_FORM, False),
     _LOST: (_FORM, True),
@@ -47,12 +47,12 @@ class Slot(msgspec.Struct, frozen=True):
     commits: int
     head: bytes
     lost: bool = False
-    """Whether commits were missing when it was written."""
+    """Whether commits were missing at the time of the write."""
     anchor: Anchor | None = None
-    """The store's clock when it was written."""
+    """The store's clock at the time of the write."""
 
     def is_newer_than(self, row: StoreRow) -> bool:
-        """Tell whether it says more than a row of the same store."""
+        """Return whether it is ahead of a row of the same store."""
         return (
             self.store_id == row.store_id
             and self.incarnation == row.incarnation
@@ -62,7 +62,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Witness:
-    """The file, kept open by one handle of a store."""
+    """The witness file, kept open by one handle of a store."""
 
     def __init__(self, path: str, *, read_only: bool, durable: bool = True) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class Witness:
         self._handle = filesystem.open_companion(path, create=False, read_only=read_only)
 
     def create(self, row: StoreRow) -> None:
-        """Make the file for a store that has none, or make it say what the store says."""
+        """Create the file for a store without one, or write the store's state into it."""
         if self._handle is None:
             self._handle = filesystem.open_companion(self.path, create=True)
         assert self._handle is not None
@@ -81,14 +81,14 @@ class Witness:
         with contextlib.suppress(OSError):
             os.pwrite(self._handle, bytes(SLOT_BYTES), _offset(row.commits + 1))
         if self._durable:
-            # Later slots need no sync: an older one only says that the database is ahead. But a
-            # file that is empty after a power loss would say that commits may be lost.
+            # Later slots need no sync: with an older one, the database is only ahead. But a file
+            # that is empty after a power loss would report possible data loss.
             filesystem.sync(self.path)
             filesystem.sync(os.path.dirname(self.path))
 
     def read(self) -> Slot | None:
         """Return the newest valid slot, or None if there is none."""
-        if self._handle is None:  # Another process may have made it since.
+        if self._handle is None:  # Another process may have created it since.
             self._handle = filesystem.open_companion(
                 self.path, create=False, read_only=self._read_only
             )
@@ -100,7 +100,7 @@ class Witness:
         return max(found, key=lambda slot: (slot.incarnation, slot.commits), default=None)
 
     def write(self, row: StoreRow, anchor: Anchor = _NO_ANCHOR, *, lost: bool = False) -> None:
-        """Remember a commit, and the clock; `lost` says that earlier commits are missing."""
+        """Record a commit and the clock; `lost` means that earlier commits are missing."""
         if self._handle is None:
             self._handle = filesystem.open_companion(self.path, create=True)
         form = _FORM.pack(
@@ -115,10 +115,11 @@ class Witness:
         try:
             there = _decode(os.pread(self._handle, SLOT_BYTES, _offset(row.commits)))
             if there is not None and there.is_newer_than(row):
-                return  # Another process committed after us and was quicker to say so.
+                return  # Another process has committed later and already written its slot.
             os.pwrite(self._handle, form + _CRC.pack(zlib.crc32(form)) + _PAD, _offset(row.commits))
         except OSError as error:
-            # The commit stands, but was not acknowledged: not StoreFull, which lets the caller go on.
+            # The commit is durable, but not acknowledged. Not StoreFull, after which the caller
+            # continues.
             raise StoreFailed(
                 f"{self.path} cannot be written: {error.strerror}; what was acknowledged stands: "
                 "free some space if there is none, then open the store again"
@@ -131,8 +132,8 @@ class Witness:
             os.close(handle)
 
     def __del__(self) -> None:
-        """Nobody closed the store, and nobody refers to it any more."""
-        with contextlib.suppress(AttributeError, OSError):  # Opening it may have failed.
+        """Close the file of a store that was collected without `close`."""
+        with contextlib.suppress(AttributeError, OSError):  # The constructor may have failed.
             self.close()
 
 
@@ -153,7 +154,7 @@ def _decode(raw: bytes) -> Slot | None:
 
 
 def regression(row: StoreRow, slot: Slot | None, path: str) -> str | None:
-    """Say which acknowledged commits are missing in a store, or None."""
+    """Return a text about the missing acknowledged commits of a store, or None."""
     if slot is None:
         if row.commits == 0:
             return None
