@@ -12,9 +12,8 @@ from __future__ import annotations
 from holdfast.errors import Corrupt, StoreTooNew
 
 WORKS_FROM = 1
-"""The oldest version whose processes can work with a store of the newest one. Version 1 has no
-pulses: it would treat the leases of a worker as expired. Version 2 has no waits: it would treat the
-journal of a run that slept as damaged."""
+"""The oldest version whose processes can work with a store of the newest one. A contracting
+migration raises it."""
 
 WAY_OUT = "restore the store from a backup"
 """What is to be done about a store that is not whole, and cannot be opened."""
