@@ -435,7 +435,7 @@ def test_other_arguments_under_a_recorded_call_hold_the_run(store) -> None:
 def test_wrong_use_is_said_at_once() -> None:
     with pytest.raises(UsageError, match="lists of tool names"):
         durable(None, steps="balance")
-    with pytest.raises(UsageError, match="pay: a step or an effect"):
+    with pytest.raises(UsageError, match="pay: a tool cannot be both"):
         durable(None, steps=["pay"], effects=["pay"])
 
 

@@ -34,7 +34,7 @@ OTHERS = "More"
 SHORT = {
     "run": "Execute a run until it ends or is held.",
     "worker": "Execute runs of the flows in these modules.",
-    "demo": "Kill an agent, and watch it go on where it was.",
+    "demo": "Kill an agent twice, and watch it continue.",
     "ui": "Serve the operator page and the HTTP API.",
     "mcp": "Serve the runs of a store to an assistant.",
     "completion": "Print a script that completes commands in a shell.",
