@@ -129,7 +129,7 @@ def test_resuming_says_what_changed_meanwhile(page: Page, stage: Stage, shoot: C
     shoot(page, "drift")
     dialog(page).get_by_role("button", name="Resume", exact=True).click()
     expect(dialog(page)).to_contain_text("Choose one.")
-    dialog(page).get_by_label("Go on").check()
+    dialog(page).get_by_label("Keep").check()
     dialog(page).get_by_role("button", name="Resume", exact=True).click()
     stage.until_status("gap", "completed")
     assert stage.store.get("gap").result == "10"
@@ -220,7 +220,7 @@ def test_back_to_a_step_is_held_until_somebody_resumes_it(page: Page, stage: Sta
     stage.until_status("partly", "waiting")
     shown(page, stage, "partly").get_by_role("button", name="Roll back").click()
     opened = dialog(page)
-    expect(opened).to_contain_text("held (paused) until somebody resumes it")
+    expect(opened).to_contain_text("held (paused); when resumed")
     opened.get_by_label("Back to the step").fill("web-charge")
     opened.get_by_role("button", name="Show the plan").click()
     expect(opened).to_contain_text("Then the run is held (paused) until somebody resumes it.")

@@ -247,7 +247,7 @@ def test_the_page_says_what_the_terminal_says(listed: Page):
 def test_a_link_leads_nowhere_else(listed: Page):
     for harm in ("javascript:alert(1)", "data:text/html,x", "//evil.example", "\x01javascript:x"):
         assert call(listed, "lib/dom.js", "outside(given[0]).nodeName ?? 'text'", harm) == "text"
-        with pytest.raises(Error, match="not a link"):
+        with pytest.raises(Error, match="link is not allowed"):
             call(listed, "lib/dom.js", "el('a', { href: given[0] }).href", harm)
     assert (
         call(
