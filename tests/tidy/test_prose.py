@@ -117,13 +117,8 @@ OURS = {name for name, it in vars(holdfast.errors).items() if inspect.isclass(it
 def internals() -> Texts:
     """Docstrings and comments of modules that are not public."""
     for path in modules():
-        if not path.relative_to(PACKAGE).as_posix().startswith(NOT_YET):
-            for line, text in written(path.read_text(encoding="utf-8")):
-                yield f"{name_of(path)}:{line}", text
-
-
-NOT_YET = ()
-"""Where internal prose is not in plain words yet."""
+        for line, text in written(path.read_text(encoding="utf-8")):
+            yield f"{name_of(path)}:{line}", text
 
 
 def written(source: str) -> Iterator[tuple[int, str]]:

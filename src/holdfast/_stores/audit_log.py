@@ -31,11 +31,11 @@ class AuditView(msgspec.Struct, frozen=True):
 
     at: dt.datetime
     actor: str
-    """Who: the user of a terminal, or a token's name with the way and the address."""
+    """The user of a terminal, or a token's name with the way and the address."""
     what: str
-    """What was changed: `queue mail`, `schedule nightly`, `token kim`, `store`."""
+    """The thing that was changed: `queue mail`, `schedule nightly`, `token kim`, `store`."""
     did: str
-    """What was done: set, paused, resumed, created, revoked, rotated, accepted."""
+    """The change: set, paused, resumed, created, revoked, rotated, accepted."""
     detail: dict[str, Any] = {}
 
 

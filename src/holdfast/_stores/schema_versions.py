@@ -16,7 +16,7 @@ WORKS_FROM = 1
 migration raises it."""
 
 WAY_OUT = "restore the store from a backup"
-"""What is to be done about a store that is not whole, and cannot be opened."""
+"""The advice for an incomplete store, which cannot be opened."""
 
 
 def missing(what: str) -> Corrupt:

@@ -320,7 +320,7 @@ export interface Pending {
   held: Cause[];
 }
 
-/** One effect of a run, and its fate in a rollback. */
+/** One effect of a run, and what a rollback makes of it. */
 export interface PlannedUndo {
   step: string;
   fate: string;
