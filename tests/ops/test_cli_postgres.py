@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import holdfast as hf
 from holdfast import Budget, ask, effect, flow, gather
 from holdfast._operator.cli.main import main
-from holdfast._stores.addresses import shown, without_secrets
+from holdfast._stores.addresses import without_password, without_secrets
 from holdfast._stores.contract import ScheduleRow
 from holdfast._stores.locate import open_store
 from holdfast.errors import StoreUnusable
@@ -311,7 +311,7 @@ def test_another_encoding_is_named(holdfast: Callable[..., Result], postgres_ser
     ],
 )
 def test_an_address_is_shown_without_its_password(url: str, told: str) -> None:
-    assert shown(url) == told
+    assert without_password(url) == told
     assert without_secrets(f"no secret {told}", "postgresql://me:secret@db") == f"no … {told}"
 
 

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from holdfast._engine.text import ago, clipped, length, moment, shown, visible
+from holdfast._engine.text import ago, brief_json, clipped, length, moment, visible
 from holdfast._features.budgets.operator import BudgetView, line
 
 CORPUS = [
@@ -87,7 +87,7 @@ def test_moments():
 
 def test_long_values_say_how_much_is_left_out():
     assert clipped("abcdef", 3) == "abc… (3 more characters)"
-    assert shown({"a": "\x1b"}) == '{"a":"\\u001b"}'
+    assert brief_json({"a": "\x1b"}) == '{"a":"\\u001b"}'
 
 
 @pytest.mark.parametrize(

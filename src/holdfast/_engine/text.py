@@ -75,7 +75,7 @@ def clipped(text: str, chars: int = SHOWN_CHARS) -> str:
     return f"{text[:chars]}… ({len(text) - chars:,} more characters)"
 
 
-def shown(value: Any, chars: int = SHOWN_CHARS) -> str:
+def brief_json(value: Any, chars: int = SHOWN_CHARS) -> str:
     """Return a readable value as one short line."""
     return clipped(visible(msgspec.json.encode(value).decode()), chars)
 

@@ -16,7 +16,7 @@ class NoStore(StoreUnusable):
 
     def __init__(self, url: str) -> None:
         super().__init__(
-            f"there is no store at {shown(url)} yet; it is made when a first run is started "
+            f"there is no store at {without_password(url)} yet; it is made when a first run is started "
             "(`holdfast demo` shows one), or say where it is: --url, or HOLDFAST_URL"
         )
 
@@ -29,7 +29,7 @@ def full(place: str) -> StoreFull:
     )
 
 
-def shown(url: str) -> str:
+def without_password(url: str) -> str:
     """Return an address without any password, even if the address is invalid."""
     if url.startswith(("sqlite:", "memory:")):
         return url

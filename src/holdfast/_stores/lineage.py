@@ -116,7 +116,7 @@ def told_of(store: Store, row: RunRow) -> Facts:
 
 def _entries(store: Store, row: RunRow, part: Part) -> list[Entry]:
     """Load a part of another run, up to the entry whose digest the fork has recorded."""
-    other = _found(store, row, part.run)
+    other = _origin_row(store, row, part.run)
     if other.last_seq < part.seq:
         raise Corrupt(
             f"entry {part.seq} of run {part.run!r}",
@@ -143,7 +143,7 @@ def _without(entries: list[Entry], skips: Sequence[tuple[int, int]]) -> list[Ent
     return kept
 
 
-def _found(store: Store, row: RunRow, run_id: str) -> RunRow:
+def _origin_row(store: Store, row: RunRow, run_id: str) -> RunRow:
     other = store.get(run_id)
     if other is None or other.deleted_us is not None:
         gone = "is not in this store" if other is None else "was deleted"
@@ -164,7 +164,7 @@ def chunks_of(store: Store, row: RunRow) -> Callable[[int], Mapping[int, bytes]]
         with lookups.unless_removed(store.by_number, row.run_no):
             while (origin := origin_of(at)) is not None and number < origin.base:
                 if origin.run not in rows:
-                    rows[origin.run] = _found(store, row, origin.run)
+                    rows[origin.run] = _origin_row(store, row, origin.run)
                 at = rows[origin.run]
             return store.chunks(at.run_no, number)
 

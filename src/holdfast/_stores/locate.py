@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from holdfast._stores.addresses import NoStore, shown
+from holdfast._stores.addresses import NoStore, without_password
 from holdfast._stores.contract import Store
 from holdfast._stores.sqlite import filesystem
 from holdfast._stores.temporary_folders import TemporaryFolder
@@ -89,7 +89,7 @@ def _parts(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:  # The error's text has the address, which may have a password.
         raise StoreUnusable(
-            f"{shown(url)!r} is not the URL of a store; write {FORMS}; in a user, a password or a "
+            f"{without_password(url)!r} is not the URL of a store; write {FORMS}; in a user, a password or a "
             "path, what is not a letter or a digit is written as %XX"
         ) from None
 
@@ -98,22 +98,22 @@ def parse(url: str) -> SqlitePlace:
     """Parse a SQLite URL; refuse anything else, and name the valid forms."""
     parts = _parts(url)
     if parts.scheme != "sqlite":
-        raise StoreUnusable(f"{shown(url)!r} is not the URL of a store; write {FORMS}")
+        raise StoreUnusable(f"{without_password(url)!r} is not the URL of a store; write {FORMS}")
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
         raise StoreUnusable(
-            f"{shown(url)!r} names no file; three slashes for a relative path, four for an absolute "
+            f"{without_password(url)!r} names no file; three slashes for a relative path, four for an absolute "
             f"one: {FORMS}"
         )
     if parts.fragment:
-        raise StoreUnusable(f"{shown(url)!r} has a '#', which must be written as %23")
+        raise StoreUnusable(f"{without_password(url)!r} has a '#', which must be written as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
         raise StoreUnusable(
-            f"{shown(url)!r} has an unknown option {unknown[0]!r}; known: mode, force_fs"
+            f"{without_password(url)!r} has an unknown option {unknown[0]!r}; known: mode, force_fs"
         )
     if options.get("mode", "rw") not in {"ro", "rw"}:
-        raise StoreUnusable(f"{shown(url)!r}: mode is ro or rw")
+        raise StoreUnusable(f"{without_password(url)!r}: mode is ro or rw")
     return SqlitePlace(
         unquote(parts.path[1:]),
         read_only=options.get("mode") == "ro",

@@ -63,16 +63,16 @@ def memo_of(values: Values) -> Memo:
 
 def find_account(fetch: Fetch, namespace: str, root: str) -> Account | None:
     """Return a verified account, or None if there certainly is none."""
-    return _found(fetch, "account", (namespace, root), account_of)
+    return _read_both_ways(fetch, "account", (namespace, root), account_of)
 
 
 def find_memo(fetch: Fetch, namespace: str, space: str, key: str) -> Memo | None:
     """Return a verified value of a memory, even a removed one, or None if there certainly is
     none."""
-    return _found(fetch, "memo", (namespace, space, key), memo_of)
+    return _read_both_ways(fetch, "memo", (namespace, space, key), memo_of)
 
 
-def _found(
+def _read_both_ways(
     fetch: Fetch, what: str, names: tuple[str, ...], read: Callable[[Values], T]
 ) -> T | None:
     # One statement uses both paths, so that concurrent changes are not reported as damage.

@@ -31,7 +31,7 @@ from holdfast._engine.journal.lifecycle import FINAL, HeldReason, Status
 from holdfast._engine.journal.rows import Lease, RunRow, Write, is_moved
 from holdfast._operator.read.run_views import fold
 from holdfast._stores import lineage
-from holdfast._stores.addresses import shown
+from holdfast._stores.addresses import without_password
 from holdfast._stores.contract import Committed, Limits, Query, Store, WholeRun
 from holdfast.errors import Corrupt, RunConflict, RunDeleted, StoreError, StoreLostData, UsageError
 
@@ -357,7 +357,7 @@ def compare(here: WholeRun, there: WholeRun) -> None:
 
 def display_url(url: str) -> str:
     """Return an address without its password and options."""
-    return url if url.startswith("sqlite") else shown(url).partition("?")[0]
+    return url if url.startswith("sqlite") else without_password(url).partition("?")[0]
 
 
 def missing_origin(source: Store, target: Store, row: RunRow) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast._operator.cli import child_process
-from holdfast._stores.addresses import shown
+from holdfast._stores.addresses import without_password
 
 
 class Query(msgspec.Struct):
@@ -74,7 +74,11 @@ def warn(url: str, namespace: str) -> None:
 
     opened = _opened_default()
     if opened is not None and _same(opened.url) != _same(url):
-        logs.warning("the module opened %s; its runs are here: %s", shown(opened.url), shown(url))
+        logs.warning(
+            "the module opened %s; its runs are here: %s",
+            without_password(opened.url),
+            without_password(url),
+        )
     elif opened is not None and opened.namespace != namespace:
         words = "the module opened namespace %r of the store; its runs are here: %r"
         logs.warning(words, opened.namespace, namespace)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast._engine.journal.drift_record import changes_of
 from holdfast._engine.journal.entries import Kind
-from holdfast._engine.text import clipped, shown, visible
+from holdfast._engine.text import brief_json, clipped, visible
 from holdfast._operator.cli.session import print_line
 from holdfast._operator.cli.tables import STYLES
 from holdfast._operator.read.entry_views import EntryView
@@ -63,7 +63,7 @@ def summary_of(entry: EntryView) -> str:
     if entry.kind == Kind.QUESTION_ASKED and body.get("text"):
         return clipped(visible(str(body["text"])), 90)
     if entry.kind == Kind.VALUE_EMITTED and body.get("begins"):
-        return f"begins its output: {shown(body.get('value'), 70)}"
+        return f"begins its output: {brief_json(body.get('value'), 70)}"
     if entry.kind == Kind.FINDING_NOTED:
         told = f"{body.get('finding')} since {body.get('since')}: {body.get('text')}"
         return clipped(visible(told), 120)
@@ -114,4 +114,4 @@ def _value_text(value: Any) -> str:
         error = cast("dict[str, Any]", value)
         if error.keys() >= {"type", "message"}:
             return clipped(visible(f"{error['type']}: {error['message']}"), 90)
-    return shown(value, 90)
+    return brief_json(value, 90)

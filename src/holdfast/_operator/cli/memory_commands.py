@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from holdfast._engine.text import shown
+from holdfast._engine.text import brief_json
 from holdfast._features.memory import operator as memory_admin
 from holdfast._operator.cli.decision_commands import parsed
 from holdfast._operator.cli.exit_codes import BUSY, NOT_FOUND, OK
@@ -42,7 +42,7 @@ def _get(session: Session, memory: str, key: str) -> int:
     if session.as_json:
         session.answer(value=found)
     else:
-        session.say(shown(found.value, 1_000_000))
+        session.say(brief_json(found.value, 1_000_000))
     return OK
 
 
@@ -104,7 +104,7 @@ def _list(session: Session, memory: str | None, prefix: str, limit: int) -> None
             cell(str(memo.version)),
             cell("" if memo.run_id is None else f"run {memo.run_id}"),
             cell(expires),
-            cell(shown(memo.value, 60)),
+            cell(brief_json(memo.value, 60)),
         )
     session.show(rows)
 

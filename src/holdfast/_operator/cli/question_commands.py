@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.journal.step_keys import APPROVE
-from holdfast._engine.text import clipped, length, shown, visible
+from holdfast._engine.text import brief_json, clipped, length, visible
 from holdfast._operator.act import message_actions
 from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block
 from holdfast._operator.cli.session import Session, command, takes
@@ -88,7 +88,7 @@ def _print_question(session: Session, question: QuestionView, now_us: int) -> No
         if question.holds_s is not None:
             session.say(f"  valid for  {length(question.holds_s)} after approval")
     if question.choices is not None:
-        session.say(f"  choices    {shown(question.choices)}")
+        session.say(f"  choices    {brief_json(question.choices)}")
     elif (kind := type_in_words(question.schema)) is not None:
         session.say(f"  answer     {kind}")
     if question.until is not None:
@@ -259,6 +259,6 @@ def print_signals(session: Session, run: RunView) -> None:
     for each in run.signals:
         why = f": {each.why}" if each.why else ""
         session.say(
-            f"{each.kind} {each.name} from {each.actor} {each.status}{why}  {shown(each.value, 80)}",
+            f"{each.kind} {each.name} from {each.actor} {each.status}{why}  {brief_json(each.value, 80)}",
             "yellow" if each.status in ("expired", "refused") else "dim",
         )

@@ -13,7 +13,7 @@ from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.decisions.resume import facts_of
 from holdfast._engine.journal.entries import Kind
 from holdfast._engine.journal.lifecycle import Status
-from holdfast._engine.text import clipped, count, length, shown
+from holdfast._engine.text import brief_json, clipped, count, length
 from holdfast._operator.cli.decision_commands import OBJECT, parsed
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
 from holdfast._operator.cli.progress_lines import Follower, Lines
@@ -119,7 +119,7 @@ def _tell(session: Session, store: Store, run_id: str, report: Report, restarts:
         run = run_views.view(store, run_id, plain=True)
         again = f", {count(restarts, 'restart')}" if restarts else ""
         session.say(f"Completed: {count(run.totals.steps, 'step')}{again}.", "green")
-        session.say(f"Result: {shown(run.result)}")
+        session.say(f"Result: {brief_json(run.result)}")
     elif code == HELD and ended == HELD:
         session.say()
         session.say(str(explained(session, store, run_id)))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from holdfast._engine.command_lines import command as command_line
 from holdfast._engine.telemetry.trace_ids import trace_id_of
-from holdfast._engine.text import clipped, count, length, shown, visible
+from holdfast._engine.text import brief_json, clipped, count, length, visible
 from holdfast._features.budgets.operator import line
 from holdfast._features.operator_side import Explanation
 from holdfast._operator.cli import journal_follower, question_commands
@@ -96,9 +96,9 @@ def _print_head(session: Session, run: RunView) -> None:
         _field(session, "deadline", _at(run.deadline))
     if run.tags:
         _field(session, "tags", ", ".join(f"{name}={value}" for name, value in run.tags.items()))
-    _field(session, "input", shown(run.input))
+    _field(session, "input", brief_json(run.input))
     if run.status == "completed":
-        _field(session, "result", shown(run.result))
+        _field(session, "result", brief_json(run.result))
     if run.error is not None:
         where = f" (in {run.failed_in})" if run.failed_in is not None else ""
         _field(session, "error", clipped(str(run.error)) + where, "red")
@@ -138,7 +138,7 @@ def _totals(run: RunView) -> str:
     if totals.degraded:
         parts.append(f"{totals.degraded} degraded")
     if totals.usage:
-        parts.append(shown(totals.usage))
+        parts.append(brief_json(totals.usage))
     return ", ".join(parts)
 
 

@@ -13,7 +13,7 @@ from holdfast._operator.cli.session import DurationType, Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
 from holdfast._operator.read import run_views
 from holdfast._operator.read.run_views import RunSummary
-from holdfast._stores.addresses import NoStore, place, shown
+from holdfast._stores.addresses import NoStore, place, without_password
 from holdfast._stores.contract import Query
 from holdfast.errors import RunNotFound, UsageError
 
@@ -117,7 +117,7 @@ def _runs(
         session.answer(runs=found, next=found.next)
     elif not found and not is_filtered:
         session.say(
-            f"No runs yet in {place(shown(session.url), session.namespace)}.\n"
+            f"No runs yet in {place(without_password(session.url), session.namespace)}.\n"
             "Start one from your program (flow.run('my-run-id', …)), or:\n"
             f"  {session.pasteable('run MODULE:FLOW RUN_ID')} --input '{{…}}'\n"
             "  holdfast demo"

@@ -42,7 +42,7 @@ from holdfast._engine.values.durations import LONGEST_US, micros
 from holdfast._operator.cli.command_list import SECTIONS
 from holdfast._operator.cli.exit_codes import DAMAGED, OK, code_of
 from holdfast._operator.cli.tables import fitted, folded
-from holdfast._stores.addresses import shown as shown_url
+from holdfast._stores.addresses import without_password as shown_url
 from holdfast._stores.contract import Progress, Store, no_progress
 from holdfast.errors import (
     ConfirmationRequired,

@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from holdfast._engine.text import ago, shown, visible
+from holdfast._engine.text import ago, brief_json, visible
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import cell
 from holdfast._operator.read import snapshots
@@ -133,5 +133,5 @@ def _line(change: Difference) -> Text:
     line = Text(f"{mark} {visible(change.path or '(all of it)')}: ", style)
     values: list[Any] = [] if change.kind == "added" else [change.before]
     values += [] if change.kind == "removed" else [change.after]
-    line.append(" → ".join(shown(value) for value in values), "default")
+    line.append(" → ".join(brief_json(value) for value in values), "default")
     return line

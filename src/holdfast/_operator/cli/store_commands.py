@@ -25,7 +25,7 @@ from holdfast._operator.cli.session import (
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.read.run_views import verified
 from holdfast._stores import audit_log
-from holdfast._stores.addresses import NoStore, shown
+from holdfast._stores.addresses import NoStore, without_password
 from holdfast._stores.contract import LOST_END, Damage
 from holdfast.errors import UsageError
 
@@ -109,7 +109,7 @@ def _restore(session: Session, path: Path) -> None:
         )
     if session.url.startswith("postgres"):
         raise UsageError(
-            f"{shown(session.url)} is a database of a server: restore it with pg_restore, or by the "
+            f"{without_password(session.url)} is a database of a server: restore it with pg_restore, or by the "
             "server's own means, and then run `holdfast store accept-data-loss`; "
             "`holdfast store move SOURCE TARGET` moves the runs of a backup in a file there"
         )

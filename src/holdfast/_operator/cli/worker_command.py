@@ -23,7 +23,7 @@ from holdfast._operator.cli.worker_process import Order
 from holdfast._operator.cli.worker_telemetry import TelemetryOptions
 from holdfast._operator.read.metrics_merge import Family, text_of
 from holdfast._operator.web.metrics_server import Health
-from holdfast._stores.addresses import shown
+from holdfast._stores.addresses import without_password
 from holdfast.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _watched(session: Session, orders: list[Order], stack: contextlib.ExitStack)
     from holdfast._operator.cli.worker_panel import Panel
 
     opens = functools.partial(session.store, create=True)
-    panel = stack.enter_context(Panel(opens, shown(session.url), session.out))
+    panel = stack.enter_context(Panel(opens, without_password(session.url), session.out))
     panel.say(f"flows of {', '.join(orders[0].modules)}; Ctrl-C drains")
     return WorkerPool(orders, panel.say, captures=True, on_tick=panel.draw)
 
@@ -141,7 +141,7 @@ def _unwatched(session: Session, orders: list[Order], _stack: contextlib.ExitSta
     logs_json = orders[0].wanted.logs_json
     say = worker_telemetry.say_json if logs_json else functools.partial(_say, session)
     number = count(len(orders), "process", "processes")
-    say(f"holdfast worker {os.getpid()}: {number}, {shown(session.url)}")
+    say(f"holdfast worker {os.getpid()}: {number}, {without_password(session.url)}")
     return WorkerPool(orders, say)
 
 

@@ -196,12 +196,12 @@ class WorkerPool:
         os.set_blocking(writes, False)
         self._selector.register(reads, selectors.EVENT_READ, (None, "signal"))
 
-        def told(number: int, _frame: object) -> None:
+        def on_signal(number: int, _frame: object) -> None:
             self._signals.append(number)
             with contextlib.suppress(BlockingIOError):
                 os.write(writes, b"!")
 
-        before = {n: signal.signal(n, told) for n in (signal.SIGTERM, signal.SIGINT)}
+        before = {n: signal.signal(n, on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             return self._watch()
         finally:

@@ -133,10 +133,10 @@ def _check_flows(modules: list[str]) -> None:
 
 
 def _ends(ending: threading.Event) -> Callable[[int, FrameType | None], None]:
-    def told(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         ending.set()
 
-    return told
+    return on_signal
 
 
 def work(order: Order, ending: threading.Event, reports: Reports) -> int:

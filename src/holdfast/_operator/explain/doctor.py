@@ -17,7 +17,7 @@ from holdfast._engine.text import count
 from holdfast._features.watchdog import store as watchdog
 from holdfast._features.watchdog.model import Finding, Severity
 from holdfast._operator.read import question_views, queue_views
-from holdfast._stores.addresses import shown
+from holdfast._stores.addresses import without_password
 from holdfast._stores.contract import Query, Store
 from holdfast.errors import Corrupt
 
@@ -93,7 +93,7 @@ def checkup(store: Store, limit: int = LOOKED_AT) -> tuple[Checkup, list[Finding
     size, wal, free = _files(store)
     found = [it for row in rows[:limit] for it in survey.findings(row)]
     told = Checkup(
-        shown(store.url),
+        without_password(store.url),
         store.schema_version(),
         size,
         wal,

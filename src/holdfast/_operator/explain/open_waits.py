@@ -14,7 +14,7 @@ from holdfast._engine.journal.rows import Message
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.scripts.inbox_messages import SIGNAL, answer_id
-from holdfast._engine.text import clipped, count, moment, shown
+from holdfast._engine.text import brief_json, clipped, count, moment
 from holdfast._engine.values.durations import as_text
 from holdfast._features.operator_side import Wait
 from holdfast._operator.explain.child_runs import about_children
@@ -217,7 +217,7 @@ def _question(case: RunCase, record: Record, begun: Entry, asked: QuestionView |
         case.said.known.append(f"The question {said['name']!r} is decided; the run takes it next.")
         return
     if asked.choices is not None:
-        case.said.known.append(f"The choices: {shown(asked.choices)}.")
+        case.said.known.append(f"The choices: {brief_json(asked.choices)}.")
     elif (kind := type_in_words(asked.schema)) is not None:
         case.said.known.append(f"The answer is {kind}.")
     for refused in asked.refused:
@@ -249,7 +249,9 @@ def _approval(case: RunCase, record: Record, begun: Entry, asked: QuestionView |
     if asked is None:
         case.said.known.append(f"{record.key} is decided; the run takes that next.")
         return
-    case.said.known.append(f"Its arguments: {shown(asked.args)}. Their digest: {asked.digest}.")
+    case.said.known.append(
+        f"Its arguments: {brief_json(asked.args)}. Their digest: {asked.digest}."
+    )
     if asked.holds_s is not None:
         holds = as_text(int(asked.holds_s * 1e6))
         case.said.known.append(f"An approval holds for {holds} once it is given.")

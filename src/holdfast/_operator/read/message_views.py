@@ -13,7 +13,7 @@ from holdfast._engine.journal.rows import Message, RunRow
 from holdfast._engine.journal.step_keys import APPROVE
 from holdfast._engine.journal.step_record import facts
 from holdfast._engine.scripts.inbox_messages import ANSWER, SIGNAL
-from holdfast._engine.text import moment, shown
+from holdfast._engine.text import brief_json, moment
 from holdfast._engine.values.moments import at
 from holdfast._stores.contract import Store
 from holdfast._stores.readable_values import Reader
@@ -71,7 +71,7 @@ def did_not_fit(said: SignalView) -> str:
     """Return why the flow's process could not take a signal or an answer."""
     if said.name.startswith(APPROVE):
         return f"{said.actor}'s approval did not fit: {said.why}"
-    return f"{said.actor}'s {said.kind} {shown(said.value, 80)} did not fit: {said.why}"
+    return f"{said.actor}'s {said.kind} {brief_json(said.value, 80)} did not fit: {said.why}"
 
 
 def messages_of(store: Store, row: RunRow, *, plain: bool) -> list[SignalView]:

@@ -90,7 +90,7 @@ def _perform(action: Action, ask: Ask) -> Any:
         raise confirmed_by(error, 'send "confirm": true') from error
     if ask.query is not None and action.subject is not None and action.subject.name == "name":
         logger.info("%s %s, by %s", action.name, visible(ask.query.name), ask.actor)
-    return _shown(told, ask)
+    return _response_of(told, ask)
 
 
 def _subject(subject: Parameter, ask: Ask) -> dict[str, Any]:
@@ -186,7 +186,7 @@ _ANSWERS: dict[str, Any] = {
 # -- answers -----------------------------------------------------------------------------------
 
 
-def _shown(told: Any, ask: Ask) -> Any:
+def _response_of(told: Any, ask: Ask) -> Any:
     """Return the answer that reports what a decision did."""
     match told:
         case Answer():

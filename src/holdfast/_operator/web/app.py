@@ -205,10 +205,10 @@ def methods(route: Route) -> tuple[str, ...]:
 def _page(page: Page) -> Called:
     headers = {"Cache-Control": KEPT.decode()} if page.kept else None
 
-    async def shown(_: Request) -> Response:
+    async def send_page(_: Request) -> Response:
         return Response(page.text, headers=headers, media_type=page.type)
 
-    return shown
+    return send_page
 
 
 # -- one request -------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from holdfast._operator.web.http_responses import Problem
 from holdfast._operator.web.journals import clipped, history
 from holdfast._operator.web.routes import API, Ask, Nothing, Route
 from holdfast._stores import audit_log as audits, lineage
-from holdfast._stores.addresses import shown
+from holdfast._stores.addresses import without_password
 from holdfast._stores.contract import Query, Store
 from holdfast._stores.lookups import existing_row
 from holdfast.errors import Corrupt, UsageError
@@ -98,7 +98,7 @@ def me(ask: Ask) -> response_models.Me:
         actor=ask.actor,
         role=token.role,
         expires_at=until,
-        store=response_models.StorePlace(shown(ask.store.url), ask.store.namespace),
+        store=response_models.StorePlace(without_password(ask.store.url), ask.store.namespace),
         warning=ask.store.regression(),
         now=at(ask.store.now_us()),
     )

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from holdfast._stores.addresses import shown
+from holdfast._stores.addresses import without_password
 from holdfast.errors import StoreUnusable
 
 POOL_SIZE = 4
@@ -38,7 +38,7 @@ def parse(url: str) -> Place:
     """Parse a URL; unknown options are passed to libpq."""
     parts = urlsplit(url)
     if parts.fragment:
-        raise StoreUnusable(f"{shown(url)} has a '#', which must be written as %23")
+        raise StoreUnusable(f"{without_password(url)} has a '#', which must be written as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     size = _number(url, options, "pool", POOL_SIZE)
     partitions = _number(url, options, "partitions", 0)
@@ -48,12 +48,14 @@ def parse(url: str) -> Place:
     for name, value in _DEFAULTS.items():
         given.setdefault(name, value)
     conninfo = f"{parts.scheme}://{parts.netloc}{parts.path}?{urlencode(given)}"
-    return Place(conninfo, url, shown(url), size, partitions)
+    return Place(conninfo, url, without_password(url), size, partitions)
 
 
 def _number(url: str, options: dict[str, str], name: str, default: int) -> int:
     if name not in options:
         return default
     if not options[name].isdecimal() or int(options[name]) < 1:
-        raise StoreUnusable(f"{shown(url)}: {name}={options[name]!r} is not a number from 1 on")
+        raise StoreUnusable(
+            f"{without_password(url)}: {name}={options[name]!r} is not a number from 1 on"
+        )
     return int(options[name])

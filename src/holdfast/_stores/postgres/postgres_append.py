@@ -395,7 +395,7 @@ class Beside:
             self.targets = {row.run_id: row for row in map(row_codec.run_row, targets)}
             yield from self._inboxes(posts, dict(ends), {tuple(it) for it in there})
         for write in writes:
-            yield from self._taken(fetch, write)
+            yield from self._messages_to_take(fetch, write)
 
     def _accounts(
         self, fetch: Fetch, namespace: str, roots: Sequence[str], found: Sequence[Any]
@@ -418,7 +418,7 @@ class Beside:
                 at = (self.targets[post.run_id].run_no, post.message.message_id)
                 yield ("inbox", *at), (True if at in there else None)  # Only its existence.
 
-    def _taken(self, fetch: Fetch, write: Write) -> Iterator[tuple[Place, Any]]:
+    def _messages_to_take(self, fetch: Fetch, write: Write) -> Iterator[tuple[Place, Any]]:
         names = [change.message_id for change in write.of(TakeMessage)]
         if names:
             run_no = write.lease.row.run_no

@@ -52,7 +52,7 @@ class Claimer:
         if wanted.again is not None:
             return self._take_again(wanted)
         pulses, strays, rows, queues = self._database.work(
-            lambda link, _tries: self._seen(link, wanted)
+            lambda link, _tries: self._survey(link, wanted)
         )
         dead, late = self._owners.not_alive(pulses, wanted.at_us)
         taken: list[Lease] = []
@@ -88,7 +88,7 @@ class Claimer:
 
         return queue_limits.in_turns(list(wanted.queues or ()), wanted.limit, take_from)
 
-    def _seen(self, link: Link, wanted: Wanted) -> list[list[Any]]:
+    def _survey(self, link: Link, wanted: Wanted) -> list[list[Any]]:
         """Read in one round trip: owners, own runs that this process has lost track of, queues."""
         working = list(wanted.working)
         return link.fetch_each(
@@ -117,9 +117,9 @@ class Claimer:
                     ("stranded_runs", values), ("stranded_suspects", values)
                 )
                 wanted.passed_over = bool(suspects) and not wanted.suspects
-                return self._taken(link, wanted, list(row_codec.undamaged(rows)), None)
+                return self._claim(link, wanted, list(row_codec.undamaged(rows)), None)
 
-        return _given(wanted, self._database.work(work))
+        return _claimed_leases(wanted, self._database.work(work))
 
     def _take_from(self, wanted: Wanted, limits: Limits, limit: int) -> list[Lease]:
         queue = limits.queue
@@ -131,9 +131,9 @@ class Claimer:
                     gate = self._gate(link, queue)
                     if not gate.is_open:
                         return []
-                return self._taken(link, wanted, self._ready(link, wanted, gate, limit), gate)
+                return self._claim(link, wanted, self._ready(link, wanted, gate, limit), gate)
 
-        return _given(wanted, self._database.work(work))
+        return _claimed_leases(wanted, self._database.work(work))
 
     def _ready(
         self, link: Link, wanted: Wanted, gate: queue_limits.Gate, limit: int
@@ -175,7 +175,7 @@ class Claimer:
             begun = link.fetch("begun_by_key", (self._namespace, queue, since_us))
         return queue_limits.Gate(limits, running, begun)
 
-    def _taken(
+    def _claim(
         self, link: Link, wanted: Wanted, rows: Sequence[RunRow], gate: queue_limits.Gate | None
     ) -> list[RunRow]:
         changes: list[tuple[RunRow, Applied]] = []
@@ -214,7 +214,7 @@ class Claimer:
         }
 
 
-def _given(wanted: Wanted, rows: Sequence[RunRow]) -> list[Lease]:
+def _claimed_leases(wanted: Wanted, rows: Sequence[RunRow]) -> list[Lease]:
     """Return the claimed runs, and report the runs that were held instead."""
     wanted.quarantined += [row for row in rows if row.status not in CLAIMABLE]
     return [Lease(row) for row in rows if row.status in CLAIMABLE]

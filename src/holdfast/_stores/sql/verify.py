@@ -178,7 +178,7 @@ def _side_rows(
 ) -> Iterator[Damage]:
     """Check that the rows are there that the journal says were written beside it: a message that an
     entry has taken, a question that is open, the account of a run with limits that has begun."""
-    for message_id in sorted(_taken(journal) - inbox):
+    for message_id in sorted(_taken_message_ids(journal) - inbox):
         yield Damage(
             f"message {message_id!r}", "an entry has taken it, and it is not there", row.run_id
         )
@@ -194,7 +194,7 @@ def _side_rows(
         )
 
 
-def _taken(journal: Iterable[Entry]) -> set[str]:
+def _taken_message_ids(journal: Iterable[Entry]) -> set[str]:
     """Return the ids of the messages that entries have taken."""
     return {
         str(told["id"])

@@ -294,7 +294,7 @@ class Database:
 
     def check_same_file(self) -> None:
         """Raise an error if the path names another file than the open one, or none."""
-        found = self._found()
+        found = self._file_identity()
         if self._identity is None:
             self._identity = found
         elif self._identity != found:
@@ -302,7 +302,7 @@ class Database:
                 f"{self.path} was replaced by another file while it was open; open the store again"
             )
 
-    def _found(self) -> tuple[int, int]:
+    def _file_identity(self) -> tuple[int, int]:
         """Return device and inode of the file at the path."""
         try:
             found = os.lstat(self.path)

@@ -78,7 +78,7 @@ class Lent:
     def execute(self, sql: str, parameters: Any = ()) -> Cursor:
         """Run a statement; the cursor yields its rows."""
         self.check()
-        return self._told(lambda: self._connection.execute(sql, parameters))
+        return self._translate_refusal(lambda: self._connection.execute(sql, parameters))
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> None:
         """Run a statement once for each row of parameters."""
@@ -106,7 +106,7 @@ class Lent:
                 "ROLLBACK, or an error of the disk); let that error end the effect"
             )
 
-    def _told(self, perform: Callable[[], Cursor]) -> Cursor:
+    def _translate_refusal(self, perform: Callable[[], Cursor]) -> Cursor:
         self._why = ""
         try:
             return perform()

@@ -187,7 +187,7 @@ class DurableClient:
         made = await self._recorded(name, call, call_id)
         with holdfast.adapters.step_key(call_id) if call_id else contextlib.nullcontext():
             kept = await made(**asked)
-        return _told(CallToolResult, kept)
+        return _answer_of(CallToolResult, kept)
 
     async def list_tools(self, **options: Any) -> ListToolsResult:
         """List the tools of the server; inside a run, the recorded list."""
@@ -249,7 +249,7 @@ class DurableClient:
         async def call(**_: Any) -> Plain:
             return await _answer(read(*given, **options))
 
-        return _told(kind, await holdfast.adapters.as_step(call, name=name)(**asked))
+        return _answer_of(kind, await holdfast.adapters.as_step(call, name=name)(**asked))
 
     async def _is_hinted(self, tool: str, call_id: str | None) -> bool:
         """Return whether the server marked a tool harmless before the first attempt of this
@@ -307,7 +307,7 @@ async def _answer(asked: Awaitable[Result]) -> Plain:
     return said
 
 
-def _told(kind: type[R], kept: Plain) -> R:
+def _answer_of(kind: type[R], kept: Plain) -> R:
     """Return a recorded answer in the type that the client returns."""
     if set(kept) == {"error"}:
         error = ErrorData.model_validate(kept["error"])
