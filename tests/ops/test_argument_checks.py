@@ -155,9 +155,9 @@ def test_limits_are_those_of_http(sqlite: Store, url, name, parameter, value, op
     route = route_of(declared(name))
     with pytest.raises(Problem) as problem:
         routes.body_of(route, msgspec.json.encode({parameter: value}))
-    over_http, _, path = problem.value.message.removeprefix(
-        "the body is not as it should be: "
-    ).partition(" - at ")
+    over_http, _, path = problem.value.message.removeprefix("the body is invalid: ").partition(
+        " - at "
+    )
     assert path == f"`$.{parameter}`"
 
     words = ["--url", url, *words, f"{option}={value}"]

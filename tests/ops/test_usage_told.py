@@ -115,4 +115,4 @@ def test_an_empty_filter_is_a_filter(sqlite: Store, url: str, words: list[str]):
     """Such as that of an unset variable of the shell."""
     assert "No runs yet" in CliRunner().invoke(main, ["--url", url, "runs"]).stdout
     told = CliRunner().invoke(main, ["--url", url, "runs", *words])
-    assert told.stdout == "No runs like that.\n"
+    assert told.stdout == "No matching runs.\n"

@@ -97,7 +97,7 @@ def test_a_cancel_that_says_so_too_early_is_caught(monkeypatch: pytest.MonkeyPat
     def hasty(request: Any) -> Stopped:
         return Stopped(request.run_id, "cancelled", "cancelled")
 
-    monkeypatch.setattr(cancellation._Request, "_post", lambda self: None)
+    monkeypatch.setattr(cancellation._Request, "_post", lambda self, etag: None)
     monkeypatch.setattr(cancellation._Request, "_not_yet", hasty)
     with testing.store() as store:
         handle = ends.start("r", 1)

@@ -341,7 +341,7 @@ def test_the_commands(tmp_path):
         assert "every 60 min" in command("schedules")
         assert "is paused" in command("schedules", "pause", "hourly")
         assert "paused" in command("schedules")
-        assert "goes on" in command("schedules", "resume", "hourly")
+        assert "is resumed" in command("schedules", "resume", "hourly")
         told = json.loads(command("schedules", "--json"))
         assert [view["name"] for view in told["schedules"]] == ["hourly"]
         assert "no schedule 'x'" in command("schedules", "pause", "x", code=6)

@@ -859,9 +859,9 @@ def test_a_run_that_moved_on_meanwhile_is_left_as_it_is(store, monkeypatch):
 
 
 def test_diverged_runs_are_taken_up_flow_by_flow(store):
-    with pytest.raises(UsageError, match="which flow"):
+    with pytest.raises(UsageError, match="flow by flow"):
         store.resume_all(held_reason="diverged")
-    with pytest.raises(UsageError, match="not of failed ones"):
+    with pytest.raises(UsageError, match="not for failed ones"):
         store.resume_all(flow="deployed", accept_change=True)
 
 

@@ -83,7 +83,7 @@ def test_what_this_user_may_not_use_is_named(folder, taken, mode, url, said):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["store", "backup", "kept/b.db"], 1, "kept/b.db: this user may not"),
+        (["store", "backup", "kept/b.db"], 1, "kept/b.db: permission denied"),
         (["store", "export", "r", "kept/r.json"], 2, "kept/r.json cannot be written"),
         (["run", "kept/flows.py:flow", "x"], 2, "kept/flows.py cannot be read"),
     ],

@@ -73,7 +73,7 @@ def write_people(folder: Path) -> None:
         [
             Write(
                 lease.lease,
-                [Draft(Kind.QUESTION_ASKED, 2, step="ok?")],
+                [Draft(Kind.QUESTION_ASKED, 2, step="ok?", body=b'{"name":"ok?","text":"?"}')],
                 changes=[*map(OpenQuestion, opens)],
             )
         ]
