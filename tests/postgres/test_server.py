@@ -18,9 +18,11 @@ from tests.postgres.server import PortTaken, Server, is_alive
 
 WHO = """
 import os
+from tests.crash.harness import wait_for
 from tests.postgres.server import Server
 server = Server().create().start()
-print(server.folder, server.port, server.processes("checkpointer")[0], flush=True)
+pids = wait_for(lambda: server.processes("checkpointer"), "the process has its title")
+print(server.folder, server.port, pids[0], flush=True)
 os.kill(os.getpid(), 9)
 """
 
@@ -107,8 +109,7 @@ def test_it_goes_when_its_process_is_killed() -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == -signal.SIGKILL
-    assert not done.stderr
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
     folder, _, process = done.stdout.split()
     wait_for(lambda: not Path(folder).exists(), "its folder is gone")
     wait_for(lambda: not is_alive(int(process)), "its processes are gone")
