@@ -180,7 +180,7 @@ def test_no_field_of_a_decision_is_lost() -> None:
     question = asked_about({"action_requests": calls, "review_configs": configs})
     answer = {"decisions": [{"type": "respond", "message": "There.", "by": "ana"}]}
     assert question.resume_with(question.type.model_validate(answer)) == answer
-    with pytest.raises(ValueError, match="no field 'message'"):
+    with pytest.raises(ValueError, match="lacks the field 'message'"):
         question.type.model_validate({"decisions": [{"type": "respond"}]})
     with pytest.raises(ValueError, match="not one of 'respond'"):
         question.type.model_validate({"decisions": [{"type": "approve"}]})
