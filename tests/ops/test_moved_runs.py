@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -272,3 +273,15 @@ def test_the_commands_say_where_it_is(source: Opened, target: Opened) -> None:
         told = json.loads(result.stdout)["error"]
         assert (told["type"], told["reason"], told["run_id"]) == ("RunHeld", "moved", "r")
         assert "there.db" in told["message"]
+
+
+def test_the_command_that_looks_there_names_one_store(source: Opened, target: Opened) -> None:
+    unloaded(source)
+    move(source, target, "r")
+    told = CliRunner().invoke(main, ["explain", "r", "--url", source.url]).output
+    lines = [line for line in told.splitlines() if line.startswith("      holdfast ")]
+    assert [line.count("--url") for line in lines] == [1] * len(lines), told
+    (there,) = [line for line in lines if "there.db" in line]
+    looked = CliRunner().invoke(main, shlex.split(there)[1:])
+    assert looked.exit_code == 0
+    assert "was moved" not in looked.output

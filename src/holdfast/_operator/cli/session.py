@@ -144,8 +144,9 @@ _ELSEWHERE = ("demo", "store move", "store backup")
 """Commands that concern another store than this one, or that name their stores themselves."""
 _OURS = re.compile(
     rf"\bholdfast (?!(?:{'|'.join(_ELSEWHERE)})\b)(?:{'|'.join(map(re.escape, _NAMES))})(?![\w-])"
+    r"(?!(?:(?!\bholdfast )[^\n])* --url )"
 )
-"""A holdfast command in a text. Its arguments follow it and stay."""
+"""A holdfast command in a text, unless it names its store. Its arguments follow it and stay."""
 
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -208,7 +209,9 @@ class Session:
             self._store.close()
 
     def pasteable(self, command: str) -> str:
-        """Return a holdfast command with the options that name this store."""
+        """Return a holdfast command with the options that name this store, unless it names another."""
+        if " --url " in command:
+            return command
         return " ".join(["holdfast", *self._options, command.removeprefix("holdfast ")])
 
     def pointed(self, text: str) -> str:
