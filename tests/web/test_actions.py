@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+import holdfast
+from holdfast._operator.act import store_move
 from tests.web import flows
 from tests.web.conftest import NARROW, Opens, Watched
 from tests.web.stage import Stage, served, until
@@ -288,3 +290,22 @@ def test_a_viewer_has_no_action_that_works(opens: Opens, stage: Stage, watched: 
     )
     assert answer == 403
     assert stage.status("looked-at") == "waiting"
+
+
+# -- a run that was moved to another store -----------------------------------------------------
+
+
+def test_a_moved_run_can_only_be_taken_back(page: Page, stage: Stage):
+    stage.submit(flows.question, "emigrant", "tea")
+    stage.until_status("emigrant", "waiting")
+    stage.store.pause("emigrant", actor="kim", wait_s=0)
+    stage.until_status("emigrant", "held")
+    with holdfast.open(f"sqlite:///{stage.folder}/there.db", default=False) as there:
+        moved = store_move.move_runs(
+            stage.store._backend, there._backend, ["emigrant"], actor="kim"
+        )
+        assert [one.run_id for one in moved] == ["emigrant"]
+    actions = shown(page, stage, "emigrant")
+    expect(actions.get_by_role("button")).to_have_text(["Resume"])
+    actions.get_by_role("button", name="Resume").click()
+    expect(dialog(page)).to_contain_text("its effects may happen twice")

@@ -38,6 +38,12 @@ function isPoor(run) {
   return run.held_reason === "budget";
 }
 
+/** Whether the run continues in another store, where all other actions belong.
+ *  @param {RunView} run */
+function isMoved(run) {
+  return run.held_reason === "moved";
+}
+
 /** @param {RunView} run */
 function freed(run) {
   return run.status === "held" && run.held_reason !== "in_doubt";
@@ -67,7 +73,7 @@ export function actionBar(run, etag, { changed = () => location.reload() } = {})
     if (now.role === "viewer") {
       return clear(bar, el("p", { class: "faint" }, "Your role (viewer) cannot act on runs."));
     }
-    const fits = ACTIONS.filter(([, when]) => when(now.run)).map(([name, , , looks]) => {
+    const fits = ACTIONS.filter(([name, when]) => when(now.run) && (!isMoved(now.run) || name === "Resume")).map(([name, , , looks]) => {
       const button = /** @type {HTMLButtonElement} */ (buttons.get(name));
       set(button, "class", looks(now.run) || null);
       return button;
